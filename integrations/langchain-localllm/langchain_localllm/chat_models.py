@@ -1,0 +1,172 @@
+"""ChatLocalLLM: a LangChain chat model over localllm."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import ConfigDict, Field, PrivateAttr
+
+from langchain_localllm.messages import message_from, messages_to_openai, response_metadata, usage_metadata
+from localllm import ChatDelta, LocalModel
+from localllm import ChatResult as LocalChatResult
+
+
+class ChatLocalLLM(BaseChatModel):
+    """A chat model that runs a GGUF file inside this Python process.
+
+    Constructing it is cheap: weights are loaded at the first call, once per process for all instances with the same file and
+    `model_options`. Sync and async calls go to the engine natively and are batched with whatever else it is doing.
+
+    Args:
+        model: path of a GGUF file, or "smollm2".
+        temperature, top_p, top_k, min_p, seed, max_tokens, stop: as in localllm; None leaves localllm's default.
+        sampling: further fields of localllm.SamplingParams.
+        model_options: fields of localllm.ModelConfig and localllm.ContextConfig, e.g. {"n_ctx": 8192}.
+        chat_template: Jinja text instead of the file's own.
+        chat_options: fields of localllm.ChatOptions, e.g. {"enable_thinking": False}.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    model: str
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: list[str] | None = None
+    sampling: dict[str, Any] = Field(default_factory=dict)
+    model_options: dict[str, Any] = Field(default_factory=dict)
+    chat_template: str | None = None
+    chat_options: dict[str, Any] = Field(default_factory=dict)
+
+    _local: LocalModel | None = PrivateAttr(default=None)
+
+    @property
+    def _llm_type(self) -> str:
+        return "localllm"
+
+    @property
+    def _identifying_params(self) -> Mapping[str, Any]:
+        return {"model": self.model, **self._request_options(None, {})}
+
+    @property
+    def local_model(self) -> LocalModel:
+        """The localllm.LocalModel that answers."""
+        if self._local is None:
+            self._local = LocalModel(self.model, chat_template=self.chat_template, **self.model_options)
+        return self._local
+
+    def bind_tools(
+        self, tools: Any, *, tool_choice: str | bool | None = None, **kwargs: Any
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Binds tools.
+
+        Args:
+            tools: functions, pydantic classes, BaseTools or OpenAI-style dicts.
+            tool_choice: "auto", "none", "any"/"required"/True (some tool must be called).
+        """
+        converted = [convert_to_openai_tool(tool) for tool in _each(tools)]
+        if tool_choice is not None and tool_choice is not False:
+            kwargs["tool_choice"] = "required" if tool_choice in ("any", True) else tool_choice
+        return super().bind(tools=converted, **kwargs)
+
+    def _request_options(self, stop: list[str] | None, kwargs: dict[str, Any]) -> dict[str, Any]:
+        own = {
+            name: value
+            for name in ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")
+            if (value := getattr(self, name)) is not None
+        }
+        options = {**self.sampling, **own, **self.chat_options, **kwargs}
+        stops = stop if stop is not None else self.stop
+        if stops:
+            options["stop"] = stops
+        return options
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return _result(self.local_model.chat(messages_to_openai(messages), **self._request_options(stop, kwargs)), self.model)
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        answer = await self.local_model.achat(messages_to_openai(messages), **self._request_options(stop, kwargs))
+        return _result(answer, self.model)
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        for delta in self.local_model.stream_chat(messages_to_openai(messages), **self._request_options(stop, kwargs)):
+            chunk = _chunk(delta, self.model)
+            if run_manager:
+                run_manager.on_llm_new_token(str(chunk.text), chunk=chunk)
+            yield chunk
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        deltas = self.local_model.astream_chat(messages_to_openai(messages), **self._request_options(stop, kwargs))
+        async for delta in deltas:
+            chunk = _chunk(delta, self.model)
+            if run_manager:
+                await run_manager.on_llm_new_token(str(chunk.text), chunk=chunk)
+            yield chunk
+
+
+def _each(tools: Any) -> list[dict[str, Any] | type | Any | BaseTool]:
+    return list(tools)
+
+
+def _result(answer: LocalChatResult, model: str) -> ChatResult:
+    message = message_from(answer)
+    message.response_metadata = response_metadata(answer.finish_reason, model, answer.logprobs)
+    message.usage_metadata = usage_metadata(answer.usage)
+    return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def _chunk(delta: ChatDelta, model: str) -> ChatGenerationChunk:
+    message = AIMessageChunk(
+        content=delta.content,
+        additional_kwargs={"reasoning_content": delta.reasoning} if delta.reasoning else {},
+        tool_call_chunks=[
+            {
+                "type": "tool_call_chunk",
+                "index": call.index,
+                "id": call.id or None,
+                "name": call.name or None,
+                "args": call.arguments,
+            }
+            for call in delta.tool_calls
+        ],
+    )
+    if delta.finish_reason is not None and delta.usage is not None:
+        message.response_metadata = response_metadata(delta.finish_reason, model, ())
+        message.usage_metadata = usage_metadata(delta.usage)
+        message.chunk_position = "last"
+    return ChatGenerationChunk(message=message)

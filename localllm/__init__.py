@@ -1,0 +1,72 @@
+"""GGUF models in your own Python process.
+
+    from localllm import LocalModel
+
+    model = LocalModel("smollm2")
+    print(model.chat([{"role": "user", "content": "What is the capital of France?"}]).message.content)
+
+Names are imported when they are first used: `import localllm` loads neither numpy nor a native library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "LocalModel": "localllm.models",
+    "ChatOptions": "localllm.chat.prompt",
+    "ChatDelta": "localllm.chat.types",
+    "ChatMessage": "localllm.chat.types",
+    "ChatResult": "localllm.chat.types",
+    "ToolCall": "localllm.chat.types",
+    "ToolCallDelta": "localllm.chat.types",
+    "ContextConfig": "localllm.engine.config",
+    "ModelConfig": "localllm.engine.config",
+    "SamplingParams": "localllm.engine.config",
+    "Engine": "localllm.engine.engine",
+    "Delta": "localllm.engine.request",
+    "Finished": "localllm.engine.request",
+    "Generation": "localllm.engine.request",
+    "Request": "localllm.engine.request",
+    "Timings": "localllm.engine.request",
+    "Usage": "localllm.engine.request",
+}
+
+__all__ = [*sorted(_HOME), "errors"]
+
+if TYPE_CHECKING:
+    from localllm import errors as errors
+    from localllm.chat.prompt import ChatOptions as ChatOptions
+    from localllm.chat.types import ChatDelta as ChatDelta
+    from localllm.chat.types import ChatMessage as ChatMessage
+    from localllm.chat.types import ChatResult as ChatResult
+    from localllm.chat.types import ToolCall as ToolCall
+    from localllm.chat.types import ToolCallDelta as ToolCallDelta
+    from localllm.engine.config import ContextConfig as ContextConfig
+    from localllm.engine.config import ModelConfig as ModelConfig
+    from localllm.engine.config import SamplingParams as SamplingParams
+    from localllm.engine.engine import Engine as Engine
+    from localllm.engine.request import Delta as Delta
+    from localllm.engine.request import Finished as Finished
+    from localllm.engine.request import Generation as Generation
+    from localllm.engine.request import Request as Request
+    from localllm.engine.request import Timings as Timings
+    from localllm.engine.request import Usage as Usage
+    from localllm.models import LocalModel as LocalModel
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return importlib.import_module("localllm.errors")
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'localllm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""Messages to a prompt, an answer back to a message."""

@@ -1,0 +1,106 @@
+"""The text of an answer, as it grows, to typed deltas of a message."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from localllm.chat.prompt import Prompt
+from localllm.chat.types import ChatDelta, ChatMessage, ChatResult, ToolCall, ToolCallDelta
+from localllm.engine.request import Delta, Finished
+from localllm.errors import TemplateError
+from localllm.native.handles import Parser
+
+
+class AnswerReader:
+    """Reads one answer.
+
+    Args:
+        prompt: Prompt, which says how the answer is to be read.
+    """
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._parser = None if prompt.plain else Parser(prompt.parser)
+        self._text = ""
+        self._content = ""
+        self._reasoning = ""
+        self._calls: list[ToolCall] = []
+        # A continued message begins with what the caller wrote: it is no part of the answer.
+        self._skip = ""
+        if self._parser and prompt.parser["is_continuation"]:
+            self._skip = self._parser.parse("", is_partial=True)["content"]
+            self._content = self._skip
+
+    def read(self, event: Delta) -> ChatDelta | None:
+        """What a step adds; None if nothing can be shown yet."""
+        if self._parser is None:
+            self._content += event.text
+            return ChatDelta(content=event.text, logprobs=event.logprobs) if event.text or event.logprobs else None
+        self._text += event.text
+        if not event.text and not event.logprobs:
+            return None
+        delta = self._update(self._parser.parse(self._text, is_partial=True), event)
+        return delta if delta != ChatDelta() else None
+
+    def finish(self, event: Finished) -> list[ChatDelta]:
+        """The last deltas: what only the whole answer tells, then reason, usage and timings.
+
+        Raises:
+            TemplateError: The whole answer does not have the format that its prompt asked for.
+        """
+        deltas = []
+        if self._parser is not None:
+            whole = event.reason == "stop"
+            try:
+                parsed = self._parser.parse(self._text, is_partial=not whole)
+            except TemplateError:
+                # Free text that began like a tool call and is none: it is the answer all the same.
+                parsed = self._parser.parse(self._text, is_partial=True)
+            delta = self._update(parsed, None)
+            if delta != ChatDelta():
+                deltas.append(delta)
+            self._parser.close()
+        reason = "tool_calls" if self._calls and event.reason == "stop" else event.reason
+        deltas.append(ChatDelta(finish_reason=reason, usage=event.usage, timings=event.timings, seed=event.seed))
+        return deltas
+
+    def _update(self, parsed: dict[str, Any], event: Delta | None) -> ChatDelta:
+        content = _added(self._content, parsed["content"])
+        reasoning = _added(self._reasoning, parsed["reasoning_content"])
+        self._content += content
+        self._reasoning += reasoning
+        calls = tuple(
+            change for index, call in enumerate(parsed["tool_calls"]) if (change := self._call_delta(index, call)) is not None
+        )
+        return ChatDelta(content, reasoning, calls, event.logprobs if event else ())
+
+    def _call_delta(self, index: int, call: dict[str, str]) -> ToolCallDelta | None:
+        if index == len(self._calls):
+            if not call["name"]:
+                return None
+            known = ToolCall(call["id"] or f"call_{secrets.token_hex(12)}", call["name"], call["arguments"])
+            self._calls.append(known)
+            return ToolCallDelta(index, known.id, known.name, known.arguments)
+        known = self._calls[index]
+        added = _added(known.arguments, call["arguments"])
+        if not added:
+            return None
+        self._calls[index] = ToolCall(known.id, known.name, known.arguments + added)
+        return ToolCallDelta(index, arguments=added)
+
+    def message(self) -> ChatMessage:
+        """The message read so far."""
+        return ChatMessage(self._content[len(self._skip) :], self._reasoning, tuple(self._calls))
+
+
+def _added(before: str, now: str) -> str:
+    """What `now` has behind `before`. A parser may take back what it showed; shown text cannot be taken back."""
+    return now[len(before) :] if now.startswith(before) else ""
+
+
+def collect(reader: AnswerReader, deltas: list[ChatDelta]) -> ChatResult:
+    """The whole answer that a reader has read in `deltas`."""
+    last = deltas[-1]
+    assert last.finish_reason is not None and last.usage is not None and last.timings is not None
+    logprobs = tuple(entry for delta in deltas for entry in delta.logprobs)
+    return ChatResult(reader.message(), last.finish_reason, last.usage, last.timings, last.seed, logprobs)

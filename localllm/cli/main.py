@@ -1,0 +1,204 @@
+"""Entry point and commands. Answers go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+import localllm
+from localllm.errors import InvalidRequestError, LocalLLMError, ModelError, NativeLibraryError
+
+EXIT_ERROR, EXIT_USAGE, EXIT_MODEL, EXIT_NATIVE, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+
+app = typer.Typer(
+    help="GGUF models on this machine. Exit codes: 1 failure, 2 wrong arguments, 3 model file, 4 native library, "
+    "130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Path of a GGUF file, or 'smollm2'.")]
+System = Annotated[str | None, typer.Option("--system", "-s", help="System message.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", "-n", help="Most tokens of an answer.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", "-t", help="0 always takes the most probable token.")]
+TopK = Annotated[int | None, typer.Option(help="Sample from the k most probable tokens; 0: all.")]
+TopP = Annotated[float | None, typer.Option(help="Sample from the most probable tokens that make up p.")]
+MinP = Annotated[float | None, typer.Option(help="Drop tokens less probable than p times the best.")]
+Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.")]
+Stop = Annotated[list[str] | None, typer.Option(help="Text that ends the answer; may be repeated.")]
+Context = Annotated[int, typer.Option("--n-ctx", "-c", help="Context in tokens; 0: the model's own length.")]
+Threads = Annotated[int, typer.Option("--threads", help="Threads; 0: one per physical core.")]
+Layers = Annotated[str, typer.Option("--n-gpu-layers", help="Layers on the GPU, or 'all'.")]
+Template = Annotated[typer.FileText | None, typer.Option("--chat-template", help="File with a Jinja chat template.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show llama.cpp's messages, and speed at the end.")]
+
+
+@app.command()
+def run(
+    model: Model,
+    prompt: Annotated[str | None, typer.Argument(help="The question; standard input if it is missing or '-'.")] = None,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
+    n_ctx: Context = 4096,
+    threads: Threads = 0,
+    n_gpu_layers: Layers = "all",
+    chat_template: Template = None,
+    verbose: Verbose = False,
+) -> None:
+    """Answer one question and exit."""
+    from localllm.cli.chat import show_answer, show_text
+
+    text = _prompt_text(prompt)
+    local = _model(model, n_ctx, threads, n_gpu_layers, chat_template, verbose)
+    options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop=stop)
+    if raw:
+        show_text(local.stream_complete(text, **options), verbose)
+    else:
+        messages = [{"role": "system", "content": system}] if system else []
+        show_answer(local.stream_chat([*messages, {"role": "user", "content": text}], **options), verbose)
+
+
+@app.command()
+def chat(
+    model: Model,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    n_ctx: Context = 4096,
+    threads: Threads = 0,
+    n_gpu_layers: Layers = "all",
+    chat_template: Template = None,
+    verbose: Verbose = False,
+) -> None:
+    """Talk with a model. Ctrl-C stops an answer, Ctrl-D ends the chat; /help lists the commands."""
+    from localllm.cli.chat import converse
+
+    local = _model(model, n_ctx, threads, n_gpu_layers, chat_template, verbose)
+    options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    converse(local, system, options, verbose)
+
+
+@app.command()
+def info(
+    model: Model,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    metadata: Annotated[bool, typer.Option("--metadata", help="With all metadata of the file.")] = False,
+) -> None:
+    """What a GGUF file holds, from its header; loads no weights."""
+    from localllm.cli.info import describe, print_facts
+
+    facts = describe(localllm.LocalModel(model).header, metadata)
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False, indent=2))
+    else:
+        print_facts(facts)
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """What this installation can do, and what is wrong with it. Exit code 4 if something is."""
+    from localllm.cli.doctor import examine, print_report
+
+    report = examine()
+    if as_json:
+        print(json.dumps(report, ensure_ascii=False, indent=2))
+    else:
+        print_report(report)
+    if report["problems"]:
+        raise typer.Exit(EXIT_NATIVE)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"localllm {localllm.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _model(
+    reference: str, n_ctx: int, threads: int, n_gpu_layers: str, template: typer.FileText | None, verbose: bool
+) -> localllm.LocalModel:
+    if verbose:
+        import logging
+
+        logging.basicConfig(level=logging.DEBUG, format="%(message)s", stream=sys.stderr)
+    layers: int | str = int(n_gpu_layers) if n_gpu_layers.isdigit() else n_gpu_layers
+    return localllm.LocalModel(
+        reference,
+        chat_template=template.read() if template else None,
+        n_ctx=n_ctx,
+        n_threads=threads,
+        n_gpu_layers=layers,
+    )
+
+
+def _prompt_text(prompt: str | None) -> str:
+    if prompt is not None and prompt != "-":
+        return prompt
+    if prompt is None and sys.stdin.isatty():
+        raise InvalidRequestError("PROMPT: missing; give it as an argument or on standard input")
+    return sys.stdin.read().strip()
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _exit_code(error: LocalLLMError) -> int:
+    if isinstance(error, NativeLibraryError):
+        return EXIT_NATIVE
+    if isinstance(error, ModelError):
+        return EXIT_MODEL
+    return EXIT_USAGE if isinstance(error, InvalidRequestError) else EXIT_ERROR
+
+
+def main() -> NoReturn:
+    """Runs the command; errors of localllm become one line and an exit code."""
+    try:
+        app(standalone_mode=False)
+    except LocalLLMError as error:
+        print(f"localllm: {_message(error)}", file=sys.stderr)
+        sys.exit(_exit_code(error))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(EXIT_INTERRUPTED)
+    except typer.Exit as error:
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader has gone (`| head`): not our failure, and nobody to tell.
+        sys.stderr.close()
+        sys.exit(EXIT_ERROR)
+    except Exception as error:
+        if not hasattr(error, "show"):
+            raise
+        error.show()
+        sys.exit(getattr(error, "exit_code", EXIT_USAGE))
+    sys.exit(0)
+
+
+def _message(error: LocalLLMError) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -1,0 +1,284 @@
+"""What an engine is made with. Frozen, checked when made; every message of an error begins with the field's name."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from localllm.errors import InvalidRequestError
+
+LoadMode = Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "direct_io"]
+SplitMode = Literal["none", "layer", "row", "tensor"]
+FlashAttention = Literal["auto", "off", "on"]
+KVType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
+MetadataValue = bool | int | float | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """How weights are loaded.
+
+    Attributes:
+        n_gpu_layers: int or "all", layers to put on GPUs. "all" (the default) is right on a machine without a GPU too.
+        split_mode: how a model is spread over several GPUs: "none" (main_gpu alone), "layer", "row" or "tensor".
+        main_gpu: int, the GPU for `split_mode="none"`.
+        tensor_split: floats, the share of each GPU; () lets llama.cpp choose.
+        load_mode: "auto", "none", "mmap", "mlock", "mmap+mlock" or "direct_io".
+        vocab_only: bool, load the vocabulary and metadata, no weights.
+        check_tensors: bool, check all weights for invalid values while loading.
+        use_extra_buffers: bool, let the CPU repack weights for speed (takes them out of the page cache).
+        metadata_overrides: metadata of the file to replace, e.g. {"tokenizer.ggml.add_bos_token": False}.
+    """
+
+    n_gpu_layers: int | Literal["all"] = "all"
+    split_mode: SplitMode = "layer"
+    main_gpu: int = 0
+    tensor_split: tuple[float, ...] = ()
+    load_mode: LoadMode = "auto"
+    vocab_only: bool = False
+    check_tensors: bool = False
+    use_extra_buffers: bool = True
+    metadata_overrides: tuple[tuple[str, MetadataValue], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.n_gpu_layers != "all":
+            _integer("n_gpu_layers", self.n_gpu_layers, 0, 2**31 - 1)
+        _choice("split_mode", self.split_mode, SplitMode)
+        _integer("main_gpu", self.main_gpu, 0, 2**31 - 1)
+        _choice("load_mode", self.load_mode, LoadMode)
+        for share in self.tensor_split:
+            _number("tensor_split", share, 0, math.inf)
+        for flag in ("vocab_only", "check_tensors", "use_extra_buffers"):
+            _boolean(flag, getattr(self, flag))
+        for key, value in self.metadata_overrides:
+            if not isinstance(key, str) or not 0 < len(key.encode()) < 128:
+                raise InvalidRequestError(f"metadata_overrides: {key!r} is not a key of 1 to 127 bytes")
+            if not isinstance(value, MetadataValue):
+                raise InvalidRequestError(f"metadata_overrides: {key} has a value of type {type(value).__name__}")
+            if isinstance(value, str) and len(value.encode()) >= 128:
+                raise InvalidRequestError(f"metadata_overrides: the text of {key} is longer than 127 bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextConfig:
+    """How the context of a model is made.
+
+    All sequences share one KV cache ("unified"): `n_ctx` cells in all, of which any sequence may use as many as it needs.
+    Sequences with a common beginning can then share the cells of it. The price is that attention looks at the cells of the
+    other sequences too, masked; a split cache would avoid this, but would fix each sequence's share beforehand.
+
+    Attributes:
+        n_ctx: int, KV cells in tokens, shared by all sequences; also the most that one sequence may use. 0: the length that
+            the model was trained for.
+        parallel: int, sequences that are computed together (1 to 256).
+        n_batch: int, most tokens in one llama_decode.
+        n_ubatch: int, most tokens in one micro-batch; while other sequences stream, a prompt is taken in so many at a time.
+        n_threads: int, threads for single tokens; 0: one per physical core that this process may use.
+        n_threads_batch: int, threads for prompts; 0: like n_threads.
+        flash_attention: "auto", "off" or "on".
+        type_k, type_v: the cache's data types; a quantised type_v needs flash attention.
+        offload_kqv: bool, keep the KV cache on the GPU where layers are.
+        op_offload: bool, let the GPU compute large host operations.
+        swa_full: bool, keep the whole history of sliding-window layers (more memory, any prefix can be reused).
+        rope_freq_base, rope_freq_scale: float, 0: from the model.
+        max_queue: int, requests that may wait; 0: no limit.
+    """
+
+    n_ctx: int = 4096
+    parallel: int = 4
+    n_batch: int = 2048
+    n_ubatch: int = 512
+    n_threads: int = 0
+    n_threads_batch: int = 0
+    flash_attention: FlashAttention = "auto"
+    type_k: KVType = "f16"
+    type_v: KVType = "f16"
+    offload_kqv: bool = True
+    op_offload: bool = True
+    swa_full: bool = False
+    rope_freq_base: float = 0.0
+    rope_freq_scale: float = 0.0
+    max_queue: int = 0
+
+    def __post_init__(self) -> None:
+        _integer("n_ctx", self.n_ctx, 0, 2**31 - 1)
+        _integer("parallel", self.parallel, 1, 256)
+        _integer("n_batch", self.n_batch, 1, 2**20)
+        _integer("n_ubatch", self.n_ubatch, 1, 2**20)
+        _integer("n_threads", self.n_threads, 0, 512)
+        _integer("n_threads_batch", self.n_threads_batch, 0, 512)
+        _integer("max_queue", self.max_queue, 0, 2**31 - 1)
+        _choice("flash_attention", self.flash_attention, FlashAttention)
+        _choice("type_k", self.type_k, KVType)
+        _choice("type_v", self.type_v, KVType)
+        _number("rope_freq_base", self.rope_freq_base, 0, math.inf)
+        _number("rope_freq_scale", self.rope_freq_scale, 0, math.inf)
+        for flag in ("offload_kqv", "op_offload", "swa_full"):
+            _boolean(flag, getattr(self, flag))
+        if self.parallel > self.n_batch:
+            raise InvalidRequestError("n_batch: smaller than parallel; every sequence needs room for one token")
+        if self.flash_attention == "off" and self.type_v not in ("f32", "f16", "bf16"):
+            raise InvalidRequestError(f"type_v: {self.type_v} needs flash attention, which is off")
+
+
+SAMPLERS = (
+    "penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature", "infill", "adaptive_p",
+)  # fmt: skip
+_DEFAULT_SAMPLERS = SAMPLERS[:9]
+_MAX_WINDOW = 2**24  # as in liblocalllm: the samplers reserve memory for every token of their history
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How the next token is chosen; llama.cpp's full set, by its names, with its defaults.
+
+    The stages run in the order of `samplers`; logit bias and the vocabulary's suppressed tokens come before all of them,
+    and a grammar has the last word. Penalties and DRY see the prompt as well as the answer.
+
+    Attributes:
+        temperature: float >= 0; 0 always takes the most probable token.
+        dynatemp_range, dynatemp_exponent: float, temperature varies by this with the entropy (arXiv:2309.02772).
+        top_k: int >= 0, keep the k best; 0: all.
+        top_p: float in [0, 1], keep the best until their probabilities reach p (arXiv:1904.09751).
+        min_p: float in [0, 1], drop what is less probable than min_p times the best.
+        typical_p: float in [0, 1], locally typical sampling (arXiv:2202.00666); 1: off.
+        top_n_sigma: float, keep logits within n standard deviations of the best (arXiv:2411.07641); -1: off.
+        xtc_probability, xtc_threshold: float in [0, 1], drop all but the least of the tokens above the threshold.
+        repeat_penalty: float > 0, 1: off.  frequency_penalty, presence_penalty: float, 0: off.
+        penalty_last_n: int, tokens that the penalties look back on; 0: off, -1: the whole context.
+        dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, dry_sequence_breakers: DRY repetition penalty.
+        mirostat: 0, 1 or 2 (arXiv:2007.14966), replaces the filters.  mirostat_tau, mirostat_eta: float.
+        adaptive_target, adaptive_decay: float, for the sampler "adaptive_p".
+        min_keep: int >= 0, filters leave at least so many tokens.
+        logit_bias: ((token id, bias), ...) or a dict; a bias of -inf bans the token.
+        seed: int in [0, 2**32 - 2], or None for a random one.
+        ignore_eos: bool, never choose a token that ends the answer.
+        grammar: str, GBNF; "" for none.
+        n_probs: int in [0, 100], report so many most probable tokens with each chosen one.
+        logprobs: bool, report the log-probability of each chosen token.
+        sampled_probs: bool, probabilities as left by the samplers; false: the model's own.
+        samplers: names of `SAMPLERS` in the order of use.
+    """
+
+    temperature: float = 0.8
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_last_n: int = 64
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    adaptive_target: float = -1.0
+    adaptive_decay: float = 0.9
+    min_keep: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+    ignore_eos: bool = False
+    grammar: str = ""
+    n_probs: int = 0
+    logprobs: bool = False
+    sampled_probs: bool = False
+    samplers: tuple[str, ...] = field(default=_DEFAULT_SAMPLERS)
+
+    def __post_init__(self) -> None:
+        _freeze(self, "dry_sequence_breakers")
+        _freeze(self, "samplers")
+        if isinstance(self.logit_bias, dict):
+            object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
+        for name, (low, high) in _FLOAT_RANGES.items():
+            _number(name, getattr(self, name), low, high)
+        for name, (first, last) in _INTEGER_RANGES.items():
+            _integer(name, getattr(self, name), first, last)
+        for flag in ("ignore_eos", "logprobs", "sampled_probs"):
+            _boolean(flag, getattr(self, flag))
+        if self.repeat_penalty < 1e-6:
+            raise InvalidRequestError("repeat_penalty: must be greater than 0 (1 switches it off)")
+        if self.seed is not None:
+            _integer("seed", self.seed, 0, 2**32 - 2)
+        if not isinstance(self.grammar, str):
+            raise InvalidRequestError("grammar: must be text in GBNF, or ''")
+        self._check_lists()
+
+    def _check_lists(self) -> None:
+        for entry in self.logit_bias:
+            token, bias = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, None)
+            if not isinstance(token, int) or isinstance(token, bool) or token < 0:
+                raise InvalidRequestError(f"logit_bias: {entry!r} is not (token id, bias)")
+            if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
+                raise InvalidRequestError(f"logit_bias: the bias of token {token} must be a number or -inf")
+        for breaker in self.dry_sequence_breakers:
+            if not isinstance(breaker, str) or not breaker:
+                raise InvalidRequestError("dry_sequence_breakers: must be texts that are not empty")
+        for name in self.samplers:
+            if name not in SAMPLERS:
+                raise InvalidRequestError(f"samplers: unknown name {name!r}; there are {', '.join(SAMPLERS)}")
+        if len(set(self.samplers)) != len(self.samplers):
+            raise InvalidRequestError("samplers: a name appears twice")
+
+    @property
+    def window(self) -> int:
+        """How many past tokens any stage looks at; -1: all."""
+        if -1 in (self.penalty_last_n, self.dry_penalty_last_n):
+            return -1
+        return max(64, self.penalty_last_n, self.dry_penalty_last_n)
+
+
+# Ends included. 1e30 stands for "any" in single precision.
+_FLOAT_RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0, 1e30), "dynatemp_range": (0, 1e30), "dynatemp_exponent": (0, 1e30), "top_p": (0, 1), "min_p": (0, 1),
+    "typical_p": (0, 1), "top_n_sigma": (-1, 1e30), "xtc_probability": (0, 1), "xtc_threshold": (0, 1),
+    "repeat_penalty": (0, 1e30), "frequency_penalty": (-1e30, 1e30), "presence_penalty": (-1e30, 1e30),
+    "dry_multiplier": (0, 1e30), "dry_base": (0, 1e30), "mirostat_tau": (0, 1e30), "mirostat_eta": (0, 1e30),
+    "adaptive_target": (-1, 1), "adaptive_decay": (0, 0.99),
+}  # fmt: skip
+_INTEGER_RANGES: dict[str, tuple[int, int]] = {
+    "top_k": (0, 2**31 - 1), "penalty_last_n": (-1, _MAX_WINDOW), "dry_allowed_length": (0, 2**31 - 1),
+    "dry_penalty_last_n": (-1, _MAX_WINDOW), "mirostat": (0, 2), "min_keep": (0, 2**31 - 1), "n_probs": (0, 100),
+}  # fmt: skip
+
+
+def _freeze(owner: object, name: str) -> None:
+    value = getattr(owner, name)
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise InvalidRequestError(f"{name}: must be a list or tuple of texts")
+    object.__setattr__(owner, name, tuple(value))
+
+
+def _number(name: str, value: object, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidRequestError(f"{name}: must be a number, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise InvalidRequestError(f"{name}: {value} is outside the range {low:g} to {high:g}")
+
+
+def _integer(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequestError(f"{name}: must be an integer, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise InvalidRequestError(f"{name}: {value} is outside the range {low} to {high}")
+
+
+def _boolean(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidRequestError(f"{name}: must be True or False, not {value!r}")
+
+
+def _choice(name: str, value: object, literal: object) -> None:
+    choices = get_args(literal)
+    if value not in choices:
+        raise InvalidRequestError(f"{name}: {value!r} is not one of {', '.join(map(repr, choices))}")

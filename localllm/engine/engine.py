@@ -1,0 +1,423 @@
+"""The engine: one thread that owns a context, and the ways to give it work from threads and coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+import logging
+import queue
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, Generator
+from types import TracebackType
+
+from localllm.engine.config import ContextConfig, ModelConfig
+from localllm.engine.params import model_params
+from localllm.engine.request import (
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Generation,
+    Request,
+    Sink,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
+from localllm.engine.runner import Runner, Sampled
+from localllm.engine.scheduler import Chunk, Scheduler
+from localllm.engine.sequence import Sequence, State
+from localllm.errors import (
+    ClosedError,
+    ContextOverflowError,
+    InvalidRequestError,
+    LocalLLMError,
+    NativeError,
+    QueueFullError,
+    UnsupportedModelError,
+)
+from localllm.native.bindings import localllm as localllm_h
+from localllm.native.handles import Model
+from localllm.native.library import load
+
+logger = logging.getLogger("localllm.engine")
+
+_REASONS: dict[int, FinishReason] = {
+    localllm_h.LM_FINISH_EOG: "stop",
+    localllm_h.LM_FINISH_STOP: "stop",
+    localllm_h.LM_FINISH_LENGTH: "length",
+}
+
+
+class Engine:
+    """A model with its context and its thread.
+
+    Args:
+        path: str, a GGUF file.
+        model: ModelConfig.
+        context: ContextConfig.
+
+    Raises:
+        ModelError: The file cannot be loaded.
+        NativeLibraryError: The native libraries cannot be used.
+    """
+
+    def __init__(self, path: str, model: ModelConfig | None = None, context: ContextConfig | None = None) -> None:
+        self.config = context or ContextConfig()
+        self.model = Model(path, model_params(load(), model or ModelConfig()))
+        try:
+            _require_generator(self.model)
+            self._core = _Core(self.model, self.config)
+        except BaseException:
+            self.model.close()
+            raise
+        self._thread = threading.Thread(target=self._core.loop, name="localllm-engine", daemon=True)
+        self._thread.start()
+        # At interpreter exit finalizers run newest first: the thread has ended when context and model are released.
+        self._finalizer = weakref.finalize(self, _shut_down, self._core, self._thread, self.model)
+
+    @property
+    def n_ctx(self) -> int:
+        """KV cells, in tokens."""
+        return self._core.runner.n_ctx
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
+
+    def submit(self, request: Request, sink: Sink) -> int:
+        """Queues a request.
+
+        Args:
+            request: Request.
+            sink: called on the engine's thread with every Delta and, last and once, a Finished or Failed. It must be quick.
+
+        Returns:
+            int, the request's id for `cancel`.
+
+        Raises:
+            ContextOverflowError: The prompt does not fit the context.
+            InvalidRequestError: A token is not in the vocabulary.
+            QueueFullError: `max_queue` requests are waiting.
+            ClosedError: The engine is closed.
+        """
+        return self._core.submit(request, sink)
+
+    def cancel(self, request_id: int) -> None:
+        """Ends a request as soon as possible; its sink gets a Finished("cancelled"). Unknown or ended ids are ignored."""
+        self._core.cancel(request_id)
+
+    def stream(self, request: Request) -> Generator[Delta | Finished, None, None]:
+        """Yields what a request gives, as it comes; the last item is a Finished. Closing the iterator cancels the request.
+
+        Raises:
+            LocalLLMError: As `submit` does at once, or whatever ended the request.
+        """
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        request_id = self.submit(request, events.put)
+        return self._drain(request_id, events)
+
+    def _drain(self, request_id: int, events: queue.SimpleQueue[Event]) -> Generator[Delta | Finished, None, None]:
+        try:
+            while True:
+                event = events.get()
+                if isinstance(event, Failed):
+                    raise event.error
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            self.cancel(request_id)
+
+    async def astream(self, request: Request) -> AsyncGenerator[Delta | Finished, None]:
+        """Like `stream`, for coroutines: never blocks the loop. Cancelling the task or closing the iterator stops the work."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def sink(event: Event) -> None:
+            try:
+                loop.call_soon_threadsafe(events.put_nowait, event)
+            except RuntimeError:
+                # The loop was closed with the request under way: nobody is left to read it.
+                self.cancel(request_id)
+
+        request_id = self.submit(request, sink)
+        try:
+            while True:
+                event = await events.get()
+                if isinstance(event, Failed):
+                    raise event.error
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            self.cancel(request_id)
+
+    def generate(self, request: Request) -> Generation:
+        """The whole answer to a request; raises as `stream` does."""
+        return _collect(list(self.stream(request)))
+
+    async def agenerate(self, request: Request) -> Generation:
+        """The whole answer to a request; raises as `astream` does."""
+        return _collect([event async for event in self.astream(request)])
+
+    def close(self) -> None:
+        """Cancels everything, stops the thread and frees context and model. Requests under way fail with ClosedError."""
+        self._finalizer()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Core:
+    """What the thread works with. It does not know the Engine, so that an Engine nobody holds can be collected."""
+
+    def __init__(self, model: Model, config: ContextConfig) -> None:
+        self.runner = Runner(model, config)
+        self.scheduler = Scheduler(config.parallel, self.runner.n_ctx, self.runner.n_batch, self.runner.n_ubatch)
+        self.max_queue = config.max_queue
+        self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
+        self._ids = itertools.count()
+        self._sequences: dict[int, Sequence] = {}
+        self._inbox: collections.deque[Sequence] = collections.deque()
+        self._cancelled: collections.deque[int] = collections.deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._failure: Exception | None = None
+        self._in_batch: frozenset[int] = frozenset()
+
+    # ---- called from any thread
+
+    def submit(self, request: Request, sink: Sink) -> int:
+        if len(request.prompt) > self.runner.n_ctx:
+            raise ContextOverflowError(
+                f"the prompt has {len(request.prompt)} tokens, the context holds {self.runner.n_ctx}; shorten it or raise n_ctx",
+                len(request.prompt),
+                self.runner.n_ctx,
+            )
+        for token in (min(request.prompt), max(request.prompt)):
+            if not 0 <= token < self.n_vocab:
+                raise InvalidRequestError(f"prompt: token {token} is not in the vocabulary of {self.n_vocab}")
+        with self._wake:
+            if self._closing:
+                raise ClosedError("the engine is closed") from self._failure
+            waiting = len(self._inbox) + len(self.scheduler.waiting)
+            if self.max_queue and waiting >= self.max_queue:
+                raise QueueFullError(f"{waiting} requests are waiting already (max_queue={self.max_queue})")
+            sequence = Sequence(next(self._ids), request, sink, list(request.prompt))
+            self._sequences[sequence.id] = sequence
+            self._inbox.append(sequence)
+            self._wake.notify()
+        return sequence.id
+
+    def cancel(self, request_id: int) -> None:
+        with self._wake:
+            sequence = self._sequences.get(request_id)
+            if sequence is None:
+                return
+            sequence.cancelled = True
+            self._cancelled.append(request_id)
+            if self._in_batch and all(self._is_cancelled(other) for other in self._in_batch):
+                self.runner.abort()
+            self._wake.notify()
+
+    def _is_cancelled(self, request_id: int) -> bool:
+        sequence = self._sequences.get(request_id)
+        return sequence is None or sequence.cancelled
+
+    def stop(self) -> None:
+        with self._wake:
+            self._closing = True
+            self.runner.abort()
+            self._wake.notify()
+
+    # ---- the engine's thread
+
+    def loop(self) -> None:
+        try:
+            while self._take_work():
+                self._step()
+            self._fail_all(ClosedError("the engine was closed"))
+        except Exception as error:
+            # A mistake of ours or a broken context: nobody may be left waiting for an answer.
+            with self._wake:
+                self._closing = True
+                self._failure = error
+            self._fail_all(error)
+
+    def _take_work(self) -> bool:
+        """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
+        with self._wake:
+            while not self._inbox and not self._cancelled and self.scheduler.idle and not self._closing:
+                self._wake.wait()
+            if self._closing:
+                return False
+            arrived, self._inbox = self._inbox, collections.deque()
+            cancelled, self._cancelled = self._cancelled, collections.deque()
+        for sequence in arrived:
+            self.scheduler.add(sequence)
+        for request_id in cancelled:
+            if request_id in self._sequences:
+                self._finish(self._sequences[request_id], "cancelled")
+        return True
+
+    def _step(self) -> None:
+        while (victim := self.scheduler.overflowing()) is not None:
+            self._evict(victim)
+        for sequence in self.scheduler.admit():
+            self._start(sequence)
+        chunks = self.scheduler.plan()
+        if not chunks:
+            return
+        with self._wake:
+            self._in_batch = frozenset(chunk.sequence.id for chunk in chunks)
+        try:
+            results = self.runner.run(chunks)
+        except LocalLLMError as error:
+            self._recover(chunks, error)
+            return
+        finally:
+            self._in_batch = frozenset()
+        for result in results:
+            self._deliver(result)
+
+    def _start(self, sequence: Sequence) -> None:
+        sequence.started = sequence.started or time.perf_counter()
+        try:
+            self.runner.start(sequence)
+        except LocalLLMError as error:
+            self._fail(sequence, error)
+
+    def _evict(self, sequence: Sequence) -> None:
+        self.runner.forget(sequence.slot)
+        self.scheduler.requeue(sequence)
+
+    def _recover(self, chunks: list[Chunk], error: LocalLLMError) -> None:
+        """After a failed decode: whatever can go on, goes on."""
+        status = error.status if isinstance(error, NativeError) else localllm_h.LM_DECODE_FAILED
+        if status == localllm_h.LM_ABORTED:
+            # Its sequences are cancelled, and are removed with their cells before the next step.
+            return
+        if status == localllm_h.LM_NO_SLOT:
+            self._make_room()
+            return
+        for chunk in chunks:
+            self._fail(chunk.sequence, error)
+        # The context may hold anything now. A new one costs the others a new prefill, not their answer.
+        for sequence in list(self.scheduler.running):
+            self._evict(sequence)
+        self.runner.reset()
+
+    def _make_room(self) -> None:
+        """llama.cpp found no cells although the scheduler counted enough (a sliding window has a cache of its own)."""
+        victim = self.scheduler.youngest()
+        if len(self.scheduler.running) > 1:
+            self._evict(victim)
+        elif victim.n_generated > 0:
+            self._finish(victim, "length", localllm_h.LM_FINISH_LENGTH)
+        else:
+            needed = len(victim.tokens)
+            message = f"no room in the KV cache for {needed} tokens; raise n_ctx"
+            self._fail(victim, ContextOverflowError(message, needed, self.runner.n_ctx))
+
+    def _deliver(self, result: Sampled) -> None:
+        sequence = result.sequence
+        if result.error is not None:
+            self._fail(sequence, result.error)
+            return
+        if not sequence.first_token:
+            sequence.first_token = time.perf_counter()
+        sequence.tokens.extend(result.tokens)
+        if not sequence.cancelled:
+            self._emit(sequence, Delta(result.text, tuple(result.tokens), result.logprobs))
+        if result.finish != localllm_h.LM_FINISH_NONE:
+            self._finish(sequence, _REASONS[result.finish], result.finish)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason, finish: int = 0) -> None:
+        now = time.perf_counter()
+        started, first = sequence.started or now, sequence.first_token or now
+        stopped_by = {localllm_h.LM_FINISH_EOG: "eog", localllm_h.LM_FINISH_STOP: "stop"}.get(finish, "")
+        seed = sequence.answer.seed if sequence.answer else 0
+        event = Finished(
+            reason,
+            Usage(len(sequence.request.prompt), sequence.n_generated),
+            Timings(started - sequence.arrived, first - started, now - first),
+            seed,
+            stopped_by,  # type: ignore[arg-type]
+        )
+        self._end(sequence, event)
+
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
+        self._end(sequence, Failed(error))
+
+    def _end(self, sequence: Sequence, event: Event) -> None:
+        if sequence.state is State.RUNNING:
+            self.runner.forget(sequence.slot)
+        self.scheduler.remove(sequence)
+        with self._wake:
+            self._sequences.pop(sequence.id, None)
+        if sequence.answer is not None:
+            sequence.answer.close()
+            sequence.answer = None
+        self._emit(sequence, event)
+
+    def _emit(self, sequence: Sequence, event: Event) -> None:
+        try:
+            sequence.sink(event)
+        except Exception:
+            # Somebody else's code on our thread: its failure ends its own request, not everybody's.
+            logger.exception("the sink of request %d failed; the request is cancelled", sequence.id)
+            self.cancel(sequence.id)
+
+    def _fail_all(self, error: Exception) -> None:
+        with self._wake:
+            sequences, self._sequences = list(self._sequences.values()), {}
+            self._inbox.clear()
+        for sequence in sequences:
+            if sequence.answer is not None:
+                sequence.answer.close()
+            self._emit(sequence, Failed(error))
+
+
+def _shut_down(core: _Core, thread: threading.Thread, model: Model) -> None:
+    core.stop()
+    if thread is not threading.current_thread():
+        thread.join()
+    core.runner.close()
+    model.close()
+
+
+def _require_generator(model: Model) -> None:
+    """Refuses models that give no text."""
+    native = model.native
+    metadata = model.metadata()
+    name = metadata.get("general.architecture", "?")
+    if native.llama_model_has_encoder(model.pointer) and native.llama_model_has_decoder(model.pointer):
+        raise UnsupportedModelError(f"{model.path}: {name} is an encoder-decoder model; only decoder models generate text here")
+    # A pooled output (all but "none", 0) or attention in both directions is no text generator.
+    pooled = metadata.get(f"{name}.pooling_type", "0") != "0"
+    if not native.llama_model_has_decoder(model.pointer) or pooled or metadata.get(f"{name}.attention.causal") == "false":
+        raise UnsupportedModelError(f"{model.path}: {name} gives embeddings or scores, no text")
+
+
+def _collect(events: list[Delta | Finished]) -> Generation:
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    deltas = [event for event in events if isinstance(event, Delta)]
+    logprobs: tuple[TokenLogprob, ...] = tuple(entry for delta in deltas for entry in delta.logprobs)
+    return Generation(
+        text="".join(delta.text for delta in deltas),
+        tokens=tuple(token for delta in deltas for token in delta.tokens),
+        logprobs=logprobs,
+        finish_reason=finished.reason,
+        usage=finished.usage,
+        timings=finished.timings,
+        seed=finished.seed,
+    )

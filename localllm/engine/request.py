@@ -1,0 +1,130 @@
+"""What goes into the engine and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from localllm.engine.config import SamplingParams
+from localllm.errors import InvalidRequestError
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One sequence to be continued.
+
+    Attributes:
+        prompt: token ids, at least one.
+        sampling: SamplingParams.
+        max_tokens: int >= 1, most tokens of the answer; None: until the model stops or the context is full.
+        stop: texts that end the answer; neither they nor the beginning of one is ever shown.
+        stop_tokens: token ids that end the answer, besides the model's own.
+        visible_tokens: special tokens (ids or texts) that are part of the answer's text, e.g. "<tool_call>".
+        special: bool, show all special tokens.
+        priority: int, waiting requests with a higher one start earlier; equal ones in order of arrival.
+        grammar: fields of lm_sampler_create beyond SamplingParams that a chat template asks for (triggers and so on).
+    """
+
+    prompt: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    visible_tokens: tuple[int | str, ...] = ()
+    special: bool = False
+    priority: int = 0
+    grammar: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise InvalidRequestError("prompt: empty; there is nothing to continue")
+        if self.max_tokens is not None and (
+            isinstance(self.max_tokens, bool) or not isinstance(self.max_tokens, int) or self.max_tokens < 1
+        ):
+            raise InvalidRequestError(f"max_tokens: must be an integer of at least 1, or None, not {self.max_tokens!r}")
+        if isinstance(self.stop, str) or any(not isinstance(text, str) or not text for text in self.stop):
+            raise InvalidRequestError("stop: must be a list of texts that are not empty")
+
+
+@dataclass(frozen=True)
+class TopToken:
+    """A token with its natural-log probability."""
+
+    token: int
+    logprob: float
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """The log-probability of a chosen token, and the most probable ones in its place, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[TopToken, ...] = ()
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one step adds to an answer: text that may be shown now, and the tokens of the step."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one answer: the prompt's, how many of these came from a cache, and the answer's."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds that one request spent: waiting for a place, on its prompt, and on its answer."""
+
+    queue_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of an answer, sent once."""
+
+    reason: FinishReason
+    usage: Usage
+    timings: Timings
+    seed: int
+    stopped_by: Literal["eog", "stop", ""] = ""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The end of a request that failed, sent once."""
+
+    error: Exception
+
+
+Event = Delta | Finished | Failed
+Sink = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A whole answer."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    timings: Timings
+    seed: int

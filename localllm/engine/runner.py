@@ -1,0 +1,217 @@
+"""Carries a planned batch through llama.cpp: one llama_decode and one lm_step, whatever the number of sequences."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from localllm.engine.config import ContextConfig
+from localllm.engine.params import context_params, sampler_options
+from localllm.engine.request import TokenLogprob, TopToken
+from localllm.engine.scheduler import Chunk
+from localllm.engine.sequence import Sequence
+from localllm.native import logs
+from localllm.native.bindings import llama as llama_h
+from localllm.native.bindings import localllm as localllm_h
+from localllm.native.handles import Context, Model, Sampler, Text
+
+
+class Answer:
+    """The native side of one sequence's answer, and the row that lm_step reads and writes for it."""
+
+    def __init__(self, model: Model, sequence: Sequence, n_ctx: int) -> None:
+        request = sequence.request
+        params = request.sampling
+        self.sampler = Sampler(model, {**sampler_options(params, n_ctx), **request.grammar})
+        self.text = Text(
+            model,
+            {
+                "stop": list(request.stop),
+                "stop_tokens": list(request.stop_tokens),
+                "visible_tokens": list(request.visible_tokens),
+                "special": request.special,
+            },
+        )
+        window = params.window
+        prompt = request.prompt if window < 0 else request.prompt[-window:]
+        self.sampler.accept(prompt, generated=False)
+        self.seed = self.sampler.seed
+        self.wants_probs = params.logprobs or params.n_probs > 0
+        self._tokens = (llama_h.llama_token * 1)()
+        self._logprobs = (ctypes.c_float * 1)()
+        self._top = (llama_h.llama_token_data * max(1, params.n_probs))()
+        self.row = localllm_h.lm_row()
+        self.row.sampler = self.sampler.pointer
+        self.row.text = self.text.pointer
+        self.row.tokens = self._tokens
+        if self.wants_probs:
+            self.row.logprobs = self._logprobs
+            self.row.top = self._top
+            self.row.n_top = params.n_probs
+        self.row.sampled_probs = params.sampled_probs
+
+    def probabilities(self, row: Any) -> tuple[TokenLogprob, ...]:
+        """Log-probabilities of the tokens that a finished step wrote into `row`."""
+        n_top = row.n_top
+        return tuple(
+            TokenLogprob(
+                row.tokens[at],
+                row.logprobs[at],
+                tuple(
+                    TopToken(entry.id, entry.logit)
+                    for entry in row.top[at * n_top : (at + 1) * n_top]
+                    if entry.id != llama_h.LLAMA_TOKEN_NULL
+                ),
+            )
+            for at in range(row.n_tokens)
+        )
+
+    def close(self) -> None:
+        self.sampler.close()
+        self.text.close()
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What one step gave a sequence: tokens, text to show, an lm_finish; or an error."""
+
+    sequence: Sequence
+    tokens: list[int]
+    text: str
+    finish: int
+    logprobs: tuple[TokenLogprob, ...] = ()
+    error: Exception | None = None
+
+
+class Runner:
+    """Owns the context and the arrays of its batch.
+
+    Args:
+        model: Model.
+        config: ContextConfig.
+    """
+
+    def __init__(self, model: Model, config: ContextConfig) -> None:
+        self.native = model.native
+        self.model = model
+        self._params = context_params(self.native, config, self.native.llama_model_n_ctx_train(model.pointer))
+        self._abort = ctypes.c_int32(0)
+        self._new_context()
+        self.n_ctx: int = self.native.llama_n_ctx(self.context.pointer)
+        self.n_batch: int = self.native.llama_n_batch(self.context.pointer)
+        self.n_ubatch: int = self.native.llama_n_ubatch(self.context.pointer)
+        self._make_batch(self.n_batch)
+        self._rows = (localllm_h.lm_row * config.parallel)()
+
+    def _new_context(self) -> None:
+        self.context = Context(self.model, self._params)
+        stop = ctypes.cast(self.native.lm_abort_if_set, llama_h.ggml_abort_callback)
+        self.native.llama_set_abort_callback(self.context.pointer, stop, ctypes.addressof(self._abort))
+
+    def _make_batch(self, size: int) -> None:
+        # "Any": ctypes takes any sequence for a slice, its type stubs only lists.
+        self._tokens: Any = (llama_h.llama_token * size)()
+        self._positions: Any = (llama_h.llama_pos * size)()
+        self._slots: Any = (llama_h.llama_seq_id * size)()
+        self._outputs: Any = (ctypes.c_int8 * size)()
+        step = ctypes.sizeof(llama_h.llama_seq_id)
+        first = ctypes.addressof(self._slots)
+        pointer = ctypes.POINTER(llama_h.llama_seq_id)
+        self._slot_pointers = (pointer * size)(*(ctypes.cast(first + at * step, pointer) for at in range(size)))
+        self._batch = llama_h.llama_batch(
+            n_tokens=0,
+            token=self._tokens,
+            embd=None,
+            pos=self._positions,
+            n_seq_id=(ctypes.c_int32 * size)(*([1] * size)),
+            seq_id=self._slot_pointers,
+            logits=self._outputs,
+        )
+
+    def start(self, sequence: Sequence) -> None:
+        """Makes the native side of a sequence's answer, once."""
+        if sequence.answer is None:
+            sequence.answer = Answer(self.model, sequence, self.n_ctx)
+
+    def forget(self, slot: int) -> None:
+        """Frees the KV cells of a slot."""
+        self.native.llama_memory_seq_rm(self.context.memory, slot, -1, -1)
+
+    def abort(self) -> None:
+        """Stops the computation that runs now; callable from any thread. The next one begins unhindered."""
+        self._abort.value = 1
+
+    def reset(self) -> None:
+        """A new context in place of one whose state is unknown after a failure."""
+        self.context.close()
+        self._new_context()
+
+    def run(self, chunks: list[Chunk]) -> list[Sampled]:
+        """Decodes one batch and samples every sequence whose chunk reaches its end.
+
+        `n_computed` of the sequences is moved on; their tokens are left to the caller.
+
+        Raises:
+            NativeError: llama_decode failed; its status says how much of the context can still be used.
+        """
+        outputs = self._fill(chunks)
+        try:
+            self.native.check(self.native.lm_decode(self.context.pointer, ctypes.byref(self._batch)))
+        finally:
+            self._abort.value = 0
+            if self.native.lm_log_pending():
+                logs.forward(self.native)
+        for chunk in chunks:
+            chunk.sequence.n_computed += chunk.count
+        return self._sample(outputs)
+
+    def _fill(self, chunks: list[Chunk]) -> list[tuple[Sequence, int]]:
+        """Writes the batch; returns each sequence that samples with the index of its last token."""
+        at = 0
+        outputs = []
+        for chunk in chunks:
+            sequence, start, count = chunk.sequence, chunk.start, chunk.count
+            if count == 1:
+                self._tokens[at] = sequence.tokens[start]
+                self._positions[at] = start
+                self._slots[at] = sequence.slot
+                self._outputs[at] = 0
+            else:
+                end = at + count
+                self._tokens[at:end] = sequence.tokens[start : start + count]
+                self._positions[at:end] = range(start, start + count)
+                self._slots[at:end] = [sequence.slot] * count
+                self._outputs[at:end] = bytes(count)
+            at += count
+            if chunk.sample:
+                self._outputs[at - 1] = 1
+                outputs.append((sequence, at - 1))
+        self._batch.n_tokens = at
+        return outputs
+
+    def _sample(self, outputs: list[tuple[Sequence, int]]) -> list[Sampled]:
+        if not outputs:
+            return []
+        rows = self._rows
+        for place, (sequence, index) in enumerate(outputs):
+            row = sequence.answer.row
+            row.index = index
+            left = sequence.n_left
+            # The last token of a context cannot be computed, but it can still be chosen.
+            room = self.n_ctx - len(sequence.tokens) + 1
+            row.max_tokens = room if left is None or left > room else left
+            rows[place] = row
+        self.native.check(self.native.lm_step(self.context.pointer, rows, len(outputs)))
+        return [self._result(sequence, rows[place]) for place, (sequence, _) in enumerate(outputs)]
+
+    def _result(self, sequence: Sequence, row: Any) -> Sampled:
+        if row.status != localllm_h.LM_OK:
+            error = self.native.error(row.status, row.error.decode(errors="replace"))
+            return Sampled(sequence, [], "", localllm_h.LM_FINISH_NONE, error=error)
+        text = ctypes.string_at(row.bytes, row.size).decode() if row.size else ""
+        probabilities = sequence.answer.probabilities(row) if sequence.answer.wants_probs else ()
+        return Sampled(sequence, row.tokens[: row.n_tokens], text, row.finish, probabilities)
+
+    def close(self) -> None:
+        self.context.close()

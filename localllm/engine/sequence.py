@@ -1,0 +1,67 @@
+"""One request on its way through the engine."""
+
+from __future__ import annotations
+
+import enum
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from localllm.engine.request import Request, Sink
+
+
+class State(enum.Enum):
+    """WAITING has no cells in the KV cache; RUNNING has a slot; FINISHED has sent its last event."""
+
+    WAITING = enum.auto()
+    RUNNING = enum.auto()
+    FINISHED = enum.auto()
+
+
+@dataclass(eq=False)
+class Sequence:
+    """The state of one request.
+
+    `tokens[:n_computed]` are in the KV cache. What follows has to be computed: many tokens while the prompt is taken in
+    ("prefill"), one token afterwards ("decode"). The engine needs no other distinction.
+
+    Attributes:
+        id: int, counts up in order of arrival.
+        tokens: the prompt and what was generated so far.
+        n_computed: int, tokens that are in the KV cache.
+        slot: int, the sequence's id within llama.cpp; -1 while it waits.
+        answer: what the runner keeps for it (sampler, text, row); None until it starts for the first time.
+    """
+
+    id: int
+    request: Request
+    sink: Sink
+    tokens: list[int]
+    n_computed: int = 0
+    slot: int = -1
+    state: State = State.WAITING
+    cancelled: bool = False
+    answer: Any = None
+    arrived: float = field(default_factory=time.perf_counter)
+    started: float = 0.0
+    first_token: float = 0.0
+
+    @property
+    def n_pending(self) -> int:
+        """Tokens that are known but not computed."""
+        return len(self.tokens) - self.n_computed
+
+    @property
+    def n_generated(self) -> int:
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def decoding(self) -> bool:
+        """Whether only the newest token is missing, so that the next step gives a token."""
+        return self.n_pending == 1 and self.n_generated > 0
+
+    @property
+    def n_left(self) -> int | None:
+        """Tokens that the answer may still grow by; None: no limit."""
+        limit = self.request.max_tokens
+        return None if limit is None else limit - self.n_generated

@@ -1,0 +1,81 @@
+"""Every error that localllm raises on purpose.
+
+Each names the thing at fault and what to do about it. Catch `LocalLLMError` for all of them; classes that also derive
+from a built-in exception (`ValueError`, `FileNotFoundError`, ...) can be caught as that, too.
+"""
+
+from __future__ import annotations
+
+
+class LocalLLMError(Exception):
+    """Base class of all errors of this package."""
+
+
+class InvalidRequestError(LocalLLMError, ValueError):
+    """An argument has the wrong type or lies outside its range. The message starts with the argument's name."""
+
+
+class NativeLibraryError(LocalLLMError, ImportError):
+    """The shared libraries are missing, incomplete or of another version. `localllm doctor` says more."""
+
+
+class NativeError(LocalLLMError, RuntimeError):
+    """llama.cpp or liblocalllm reported a failure.
+
+    Attributes:
+        status: int, the status code of the call (see `localllm/native/src/localllm.h`).
+    """
+
+    def __init__(self, message: str, status: int = -1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ModelError(LocalLLMError):
+    """Base class of errors about one model file or one loaded model."""
+
+
+class ModelNotFoundError(ModelError, FileNotFoundError):
+    """There is no such model file, and no known model of that name."""
+
+
+class ModelFileError(ModelError, OSError):
+    """The file exists but cannot be used: no permission, a directory, empty, not a GGUF, truncated or damaged."""
+
+
+class UnsupportedModelError(ModelError):
+    """The file is a sound GGUF, but this build cannot run it, or it is no model that can stand alone."""
+
+
+class ModelLoadError(ModelError, RuntimeError):
+    """Loading failed for a reason that only llama.cpp knows; its own messages are part of the text."""
+
+
+class ContextOverflowError(ModelError, ValueError):
+    """The prompt, or prompt and answer, need more tokens than the context holds.
+
+    Attributes:
+        needed_tokens: int, tokens that were asked for.
+        available_tokens: int, tokens that fit.
+    """
+
+    def __init__(self, message: str, needed_tokens: int, available_tokens: int) -> None:
+        super().__init__(message)
+        self.needed_tokens = needed_tokens
+        self.available_tokens = available_tokens
+
+
+class QueueFullError(LocalLLMError):
+    """The engine's queue has reached `max_queue`; try again later, or raise the limit."""
+
+
+class ClosedError(LocalLLMError, RuntimeError):
+    """The engine or model was closed before or while the call ran."""
+
+
+class TemplateError(ModelError, ValueError):
+    """The chat template cannot render these messages, or the answer cannot be parsed in its format."""
+
+
+class GrammarError(LocalLLMError, ValueError):
+    """A grammar or JSON schema is not valid."""

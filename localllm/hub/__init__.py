@@ -1,0 +1,1 @@
+"""Where models come from: references, GGUF headers, the catalog. Needs no native library."""

@@ -1,0 +1,346 @@
+"""LocalModel: a reference and options, and what one does with a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from localllm.chat.answer import AnswerReader, collect
+from localllm.chat.prompt import ChatOptions, Prompt, render
+from localllm.chat.types import ChatDelta, ChatResult
+from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
+from localllm.engine.engine import Engine
+from localllm.engine.request import Delta, Finished, Generation, Request
+from localllm.errors import InvalidRequestError, UnsupportedModelError
+from localllm.hub.gguf import Header, read_header
+from localllm.hub.reference import resolve
+from localllm.native.handles import Chat
+
+_NO_MODEL = {
+    "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
+    "adapter": "is a LoRA adapter: it goes with a model, and is no model itself",
+    "draft": "is a draft: it predicts for another model, and cannot answer alone",
+    "vocabulary": "holds only a vocabulary, no weights",
+    "other": "is a GGUF file, but no language model",
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_engines: weakref.WeakValueDictionary[tuple[object, ...], Engine] = weakref.WeakValueDictionary()
+
+
+class LocalModel:
+    """A model on this machine. Cheap to make: weights are loaded at the first use, and shared within the process.
+
+    Two LocalModels with the same file and the same loading options use one engine, whose requests are batched together; it
+    is closed when the last of them is closed or collected.
+
+    Args:
+        reference: a path to a GGUF file, or the name of an embedded model ("smollm2").
+        chat_template: str, a Jinja template instead of the file's own; None: the file's.
+        options: fields of ModelConfig and ContextConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
+
+    Raises:
+        InvalidRequestError: An option is unknown or out of range.
+    """
+
+    def __init__(self, reference: str | os.PathLike[str], *, chat_template: str | None = None, **options: Any) -> None:
+        self.reference = os.fspath(reference)
+        self.chat_template = chat_template
+        model_options, context_options = _split(options, ModelConfig, ContextConfig)
+        self.model_config = ModelConfig(**model_options)
+        self.context_config = ContextConfig(**context_options)
+        self._engine: Engine | None = None
+        self._chat: Chat | None = None
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"LocalModel({self.reference!r})"
+
+    # ---- facts, from the file's header alone
+
+    @functools.cached_property
+    def path(self) -> Path:
+        """The GGUF file.
+
+        Raises:
+            ModelNotFoundError: The reference means none.
+        """
+        return resolve(self.reference)
+
+    @functools.cached_property
+    def header(self) -> Header:
+        """Metadata and tensor table of the file; needs neither weights nor the native library.
+
+        Raises:
+            ModelError: The file cannot be read.
+        """
+        return read_header(self.path)
+
+    # ---- life
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; loads the weights if nobody in this process has.
+
+        Raises:
+            ModelError: The file cannot be loaded.
+            NativeLibraryError: The native libraries cannot be used.
+        """
+        with self._lock:
+            if self._engine is None or self._engine.closed:
+                self._engine = self._load()
+                self._chat = None
+            return self._engine
+
+    def _load(self) -> Engine:
+        header = self.header
+        if header.kind != "model":
+            raise UnsupportedModelError(f"{self.path}: this file {_NO_MODEL[header.kind]}")
+        stat = self.path.stat()
+        key = (os.path.realpath(self.path), stat.st_mtime_ns, stat.st_size, self.model_config, self.context_config)
+        with _lock:
+            engine = _engines.get(key)
+            if engine is None or engine.closed:
+                engine = Engine(str(self.path), self.model_config, self.context_config)
+                _engines[key] = engine
+            return engine
+
+    @property
+    def loaded(self) -> bool:
+        """Whether this handle has loaded its weights."""
+        return self._engine is not None and not self._engine.closed
+
+    def close(self) -> None:
+        """Lets go of the engine; the weights are freed unless another LocalModel uses them. The next use loads again."""
+        with self._lock:
+            self._engine = None
+            self._chat = None
+
+    def __enter__(self) -> LocalModel:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # ---- tokens
+
+    def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        """Text to token ids.
+
+        Args:
+            text: str.
+            add_special: bool, add what the model wants around a text (BOS, EOS).
+            parse_special: bool, recognise special tokens written in the text.
+        """
+        return self.engine.model.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """Token ids to text; `special`: with the text of special tokens. Bytes that are no text become U+FFFD."""
+        return self.engine.model.detokenize(tokens, special).decode("utf-8", errors="replace")
+
+    # ---- text
+
+    def complete(self, prompt: str, **options: Any) -> Generation:
+        """Continues a text.
+
+        Args:
+            prompt: str, as it is: no chat template is applied.
+            options: `max_tokens`, `stop`, `priority`, and fields of SamplingParams (or `sampling=SamplingParams(...)`).
+        """
+        return self.engine.generate(self._completion(prompt, options))
+
+    def stream_complete(self, prompt: str, **options: Any) -> Generator[Delta | Finished, None, None]:
+        """Like `complete`; yields Deltas and, last, a Finished. Closing the iterator stops the work."""
+        return self.engine.stream(self._completion(prompt, options))
+
+    async def acomplete(self, prompt: str, **options: Any) -> Generation:
+        """Like `complete`, for coroutines."""
+        engine, request = await _in_thread(self._prepare_completion, prompt, options)
+        return await engine.agenerate(request)
+
+    async def astream_complete(self, prompt: str, **options: Any) -> AsyncGenerator[Delta | Finished, None]:
+        """Like `stream_complete`, for coroutines."""
+        engine, request = await _in_thread(self._prepare_completion, prompt, options)
+        events = engine.astream(request)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
+
+    def _prepare_completion(self, prompt: str, options: dict[str, Any]) -> tuple[Engine, Request]:
+        return self.engine, self._completion(prompt, options)
+
+    def _completion(self, prompt: str, options: dict[str, Any]) -> Request:
+        return _request(self._prompt_tokens(prompt), options)
+
+    def _prompt_tokens(self, text: str) -> tuple[int, ...]:
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"prompt: must be text, not {type(text).__name__}")
+        model = self.engine.model
+        tokens = model.tokenize(text, add_special=True, parse_special=True)
+        # Some vocabularies close every text with EOS; what is to be continued is not closed.
+        closes = model.native.llama_vocab_get_add_eos(model.vocab)
+        if closes and len(tokens) > 1 and tokens[-1] == model.native.llama_vocab_eos(model.vocab):
+            tokens.pop()
+        return tuple(tokens)
+
+    # ---- chat
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ChatResult:
+        """Answers a conversation.
+
+        Args:
+            messages: OpenAI-style, e.g. [{"role": "user", "content": "Hello"}]. A last message of the assistant is continued.
+            options: fields of ChatOptions (`tools`, `tool_choice`, `json_schema`, `enable_thinking`, ...), `max_tokens`,
+                `stop`, `priority`, and fields of SamplingParams (or `sampling=SamplingParams(...)`).
+
+        Returns:
+            ChatResult; `.message.content` is the text.
+
+        Raises:
+            InvalidRequestError: A message or option is wrong.
+            TemplateError: The template refuses the messages.
+            ContextOverflowError: The conversation does not fit the context.
+            ModelError: The model cannot be loaded.
+        """
+        request, prompt = self._chat_request(messages, options)
+        reader = AnswerReader(prompt)
+        deltas: list[ChatDelta] = []
+        for event in self.engine.stream(request):
+            deltas.extend(_read(reader, event))
+        return collect(reader, deltas)
+
+    def stream_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Generator[ChatDelta, None, None]:
+        """Like `chat`; yields ChatDeltas as they come, the last one with the reason and usage.
+
+        Arguments are checked at once. Closing the iterator stops the work.
+        """
+        request, prompt = self._chat_request(messages, options)
+        return _stream(AnswerReader(prompt), self.engine.stream(request))
+
+    async def achat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ChatResult:
+        """Like `chat`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
+        engine, request, prompt = await _in_thread(self._prepare_chat, messages, options)
+        reader = AnswerReader(prompt)
+        deltas: list[ChatDelta] = []
+        async for event in engine.astream(request):
+            deltas.extend(_read(reader, event))
+        return collect(reader, deltas)
+
+    async def astream_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> AsyncGenerator[ChatDelta, None]:
+        """Like `stream_chat`, for coroutines."""
+        engine, request, prompt = await _in_thread(self._prepare_chat, messages, options)
+        reader = AnswerReader(prompt)
+        events = engine.astream(request)
+        try:
+            async for event in events:
+                for delta in _read(reader, event):
+                    yield delta
+        finally:
+            await events.aclose()
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        """The prompt that the template makes of messages; `options` are fields of ChatOptions."""
+        return render(self._template(), messages, ChatOptions(**_only(options, ChatOptions))).text
+
+    def _template(self) -> Chat:
+        with self._lock:
+            engine = self.engine
+            if self._chat is None:
+                self._chat = Chat(engine.model, self.chat_template)
+            return self._chat
+
+    def _prepare_chat(self, messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> tuple[Engine, Request, Prompt]:
+        request, prompt = self._chat_request(messages, options)
+        return self.engine, request, prompt
+
+    def _chat_request(self, messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> tuple[Request, Prompt]:
+        names = {field.name for field in dataclasses.fields(ChatOptions)}
+        chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
+        rest = {name: value for name, value in options.items() if name not in names}
+        prompt = render(self._template(), messages, chat_options)
+        if prompt.grammar and rest.get("grammar"):
+            raise InvalidRequestError("grammar: not together with tools or json_schema, which make their own")
+        rest["stop"] = (*_texts(rest.get("stop")), *prompt.stops)
+        request = _request(self._prompt_tokens(prompt.text), rest, others=names)
+        return dataclasses.replace(request, visible_tokens=prompt.visible_tokens, grammar=prompt.grammar), prompt
+
+
+def _read(reader: AnswerReader, event: Delta | Finished) -> list[ChatDelta]:
+    if isinstance(event, Finished):
+        return reader.finish(event)
+    delta = reader.read(event)
+    return [delta] if delta is not None else []
+
+
+def _stream(reader: AnswerReader, events: Generator[Delta | Finished, None, None]) -> Generator[ChatDelta, None, None]:
+    try:
+        for event in events:
+            yield from _read(reader, event)
+    finally:
+        events.close()
+
+
+async def _in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Loading weights and rendering templates take their time: not on the loop."""
+    import asyncio
+
+    return await asyncio.to_thread(function, *arguments, **named)
+
+
+def _request(tokens: tuple[int, ...], options: Mapping[str, Any], others: set[str] | None = None) -> Request:
+    """A Request from keyword options; sampling fields may be given one by one or as `sampling`."""
+    sampling = options.get("sampling") or SamplingParams()
+    if not isinstance(sampling, SamplingParams):
+        raise InvalidRequestError(f"sampling: must be SamplingParams, not {type(sampling).__name__}")
+    own = ("max_tokens", "priority")
+    rest = {name: value for name, value in options.items() if name not in (*own, "stop", "sampling")}
+    known = {field.name for field in dataclasses.fields(SamplingParams)}
+    for name in rest:
+        if name not in known:
+            raise _unknown(name, known | {*own, "stop", "sampling"} | (others or set()))
+    if rest:
+        sampling = dataclasses.replace(sampling, **rest)
+    fields = {name: options[name] for name in own if name in options}
+    return Request(prompt=tokens, sampling=sampling, stop=_texts(options.get("stop")), **fields)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, (list, tuple)):
+        raise InvalidRequestError(f"stop: must be a text or a list of texts, not {type(value).__name__}")
+    return tuple(value)
+
+
+def _split(options: dict[str, Any], *kinds: Any) -> list[dict[str, Any]]:
+    """Deals options out to the data classes that have a field of that name."""
+    names = [{field.name for field in dataclasses.fields(kind)} for kind in kinds]
+    for name in options:
+        if not any(name in known for known in names):
+            raise _unknown(name, set().union(*names) | {"chat_template"})
+    return [{name: value for name, value in options.items() if name in known} for known in names]
+
+
+def _only(options: dict[str, Any], kind: Any) -> dict[str, Any]:
+    return _split(options, kind)[0]
+
+
+def _unknown(name: str, known: set[str]) -> InvalidRequestError:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
+    return InvalidRequestError(f"{name}: unknown option{hint}")

@@ -1,0 +1,1 @@
+"""The only place that touches C: shared libraries, their ctypes tables, and owners of native objects."""

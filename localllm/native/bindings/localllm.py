@@ -1,0 +1,168 @@
+# Generated from localllm/native/src/localllm.h
+# (llama.cpp 0c1e57098bba43ac29e6e3b677cdceebdd22334f).
+# Do not edit; regenerate with: python -m localllm.native.generate
+
+from __future__ import annotations
+
+from ctypes import (
+    POINTER,
+    Structure,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+)
+from enum import IntEnum
+
+from localllm.native.bindings.llama import (
+    llama_batch as llama_batch,
+    llama_context_p as llama_context_p,
+    llama_context_params as llama_context_params,
+    llama_model_p as llama_model_p,
+    llama_model_params as llama_model_params,
+    llama_token as llama_token,
+    llama_token_data as llama_token_data,
+)
+
+LM_ABI_VERSION = 1
+
+LM_OK = 0
+LM_INVALID_ARGUMENT = 1
+LM_OUT_OF_MEMORY = 2
+LM_LOAD_FAILED = 3
+LM_GRAMMAR = 4
+LM_TEMPLATE = 5
+LM_NO_SLOT = 6
+LM_ABORTED = 7
+LM_DECODE_FAILED = 8
+LM_INTERNAL = 9
+
+
+class lm_status(IntEnum):
+    LM_OK = 0
+    LM_INVALID_ARGUMENT = 1
+    LM_OUT_OF_MEMORY = 2
+    LM_LOAD_FAILED = 3
+    LM_GRAMMAR = 4
+    LM_TEMPLATE = 5
+    LM_NO_SLOT = 6
+    LM_ABORTED = 7
+    LM_DECODE_FAILED = 8
+    LM_INTERNAL = 9
+
+
+LM_FINISH_NONE = 0
+LM_FINISH_EOG = 1
+LM_FINISH_STOP = 2
+LM_FINISH_LENGTH = 3
+
+
+class lm_finish(IntEnum):
+    LM_FINISH_NONE = 0
+    LM_FINISH_EOG = 1
+    LM_FINISH_STOP = 2
+    LM_FINISH_LENGTH = 3
+
+
+lm_sampler_p = c_void_p
+lm_text_p = c_void_p
+lm_chat_p = c_void_p
+lm_parser_p = c_void_p
+
+
+class lm_row(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("sampler", lm_sampler_p),
+        ("text", lm_text_p),
+        ("draft", POINTER(llama_token)),
+        ("tokens", POINTER(llama_token)),
+        ("logprobs", POINTER(c_float)),
+        ("top", POINTER(llama_token_data)),
+        ("index", c_int32),
+        ("n_draft", c_int32),
+        ("n_top", c_int32),
+        ("max_tokens", c_int32),
+        ("sampled_probs", c_bool),
+        ("ignore_eog", c_bool),
+        ("n_tokens", c_int32),
+        ("finish", c_int32),
+        ("status", c_int32),
+        ("bytes", POINTER(c_char)),
+        ("size", c_size_t),
+        ("error", c_char_p),
+    ]
+
+
+STRUCTURES: tuple[type[Structure], ...] = (lm_row,)
+LIBRARIES: tuple[str, ...] = ("localllm",)
+OPTIONAL: tuple[str, ...] = ()
+
+FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
+    "lm_abi_version": (c_int32, ()),
+    "lm_last_error": (c_char_p, ()),
+    "lm_string_free": (None, (POINTER(c_char),)),
+    "lm_init": (c_int, (c_char_p,)),
+    "lm_build_info": (c_int, (POINTER(POINTER(c_char)),)),
+    "lm_devices": (c_int, (POINTER(POINTER(c_char)),)),
+    "lm_layout_json": (c_char_p, ()),
+    "lm_log_pending": (c_int32, ()),
+    "lm_log_set_level": (None, (c_int32,)),
+    "lm_log_take": (c_int, (POINTER(POINTER(c_char)),)),
+    "lm_file_info": (c_int, (c_char_p, POINTER(POINTER(c_char)))),
+    "lm_model_load": (c_int, (c_char_p, POINTER(llama_model_params), c_bool, POINTER(llama_model_p))),
+    "lm_context_create": (c_int, (llama_model_p, POINTER(llama_context_params), POINTER(llama_context_p))),
+    "lm_model_metadata": (c_int, (llama_model_p, POINTER(POINTER(c_char)))),
+    "lm_tokenize": (
+        c_int,
+        (llama_model_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(llama_token), POINTER(c_int32)),
+    ),
+    "lm_detokenize": (
+        c_int,
+        (llama_model_p, POINTER(llama_token), c_int32, c_bool, POINTER(POINTER(c_char)), POINTER(c_size_t)),
+    ),
+    "lm_decode": (c_int, (llama_context_p, POINTER(llama_batch))),
+    "lm_abort_if_set": (c_bool, (c_void_p,)),
+    "lm_sampler_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_sampler_p))),
+    "lm_sampler_clone": (c_int, (lm_sampler_p, POINTER(lm_sampler_p))),
+    "lm_sampler_free": (c_int, (lm_sampler_p,)),
+    "lm_sampler_reset": (c_int, (lm_sampler_p,)),
+    "lm_sampler_accept": (c_int, (lm_sampler_p, POINTER(llama_token), c_int32, c_bool)),
+    "lm_sampler_sample": (c_int, (lm_sampler_p, llama_context_p, c_int32, POINTER(llama_token))),
+    "lm_sampler_top": (
+        c_int,
+        (lm_sampler_p, llama_context_p, c_int32, c_bool, POINTER(llama_token_data), POINTER(c_int32)),
+    ),
+    "lm_sampler_seed": (c_int, (lm_sampler_p, POINTER(c_uint32))),
+    "lm_text_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_text_p))),
+    "lm_text_free": (c_int, (lm_text_p,)),
+    "lm_text_push": (c_int, (lm_text_p, llama_token, POINTER(POINTER(c_char)), POINTER(c_size_t), POINTER(c_int))),
+    "lm_text_flush": (c_int, (lm_text_p, POINTER(POINTER(c_char)), POINTER(c_size_t))),
+    "lm_step": (c_int, (llama_context_p, POINTER(lm_row), c_int32)),
+    "lm_chat_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_chat_p))),
+    "lm_chat_free": (c_int, (lm_chat_p,)),
+    "lm_chat_info": (c_int, (lm_chat_p, POINTER(POINTER(c_char)))),
+    "lm_chat_apply": (c_int, (lm_chat_p, c_char_p, POINTER(POINTER(c_char)))),
+    "lm_parser_create": (c_int, (c_char_p, POINTER(lm_parser_p))),
+    "lm_parser_free": (c_int, (lm_parser_p,)),
+    "lm_parser_parse": (c_int, (lm_parser_p, c_char_p, c_size_t, c_bool, POINTER(POINTER(c_char)))),
+    "lm_schema_to_grammar": (c_int, (c_char_p, POINTER(POINTER(c_char)))),
+    "lm_bench_loop": (
+        c_int,
+        (
+            llama_context_p,
+            POINTER(llama_token),
+            c_int32,
+            c_int32,
+            POINTER(llama_token),
+            POINTER(c_double),
+            POINTER(c_double),
+        ),
+    ),
+}

@@ -1,0 +1,310 @@
+"""Owners of native objects: one class per kind of C handle, each freed exactly once and never before what depends on it.
+
+Every owner holds what it depends on, so that order of release follows from references alone. Release happens at `close()`,
+at garbage collection, or at interpreter exit (newest first), whichever comes first; `weakref.finalize` guarantees one of
+them, without a `__del__`. A constructor that fails has registered nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from localllm.errors import ClosedError
+from localllm.native import logs
+from localllm.native.bindings import llama as llama_h
+from localllm.native.bindings import localllm as localllm_h
+from localllm.native.library import Native, load
+
+
+class Owned:
+    """A C pointer with its release function. The owner classes below have one each."""
+
+    def __init__(self, owner: object, pointer: int, release: Callable[[int], object], name: str) -> None:
+        self._name = name
+        self._pointer = pointer
+        self._finalizer = weakref.finalize(owner, release, pointer)
+
+    @property
+    def pointer(self) -> int:
+        """The C pointer.
+
+        Raises:
+            ClosedError: It was released.
+        """
+        if not self._finalizer.alive:
+            raise ClosedError(f"this {self._name} is closed")
+        return self._pointer
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
+
+    def close(self) -> None:
+        """Releases the native object; later calls do nothing."""
+        self._finalizer()
+
+
+class Model:
+    """A loaded model file (weights, or only its vocabulary).
+
+    Args:
+        path: str, a GGUF file.
+        params: llama_model_params; `default_model_params()` gives llama.cpp's defaults.
+
+    Raises:
+        ModelLoadError: llama.cpp refuses the file; the message holds its reason.
+        NativeLibraryError: The native libraries cannot be used.
+    """
+
+    def __init__(self, path: str, params: llama_h.llama_model_params) -> None:
+        self.native = load()
+        self.path = path
+        out = llama_h.llama_model_p()
+        try:
+            status = self.native.lm_model_load(path.encode(), ctypes.byref(params), False, ctypes.byref(out))
+            self.native.check(status, path)
+        finally:
+            logs.forward(self.native)
+        self._owned = Owned(self, _address(out), self.native.llama_model_free, "model")
+        self.vocab: int = self.native.llama_model_get_vocab(self.pointer)
+
+    @property
+    def pointer(self) -> int:
+        return self._owned.pointer
+
+    @property
+    def closed(self) -> bool:
+        return self._owned.closed
+
+    def close(self) -> None:
+        self._owned.close()
+
+    def metadata(self) -> dict[str, str]:
+        """All scalar metadata of the file, as text."""
+        result: dict[str, str] = self.native.json_call("lm_model_metadata", self.pointer)
+        return result
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """Text to token ids.
+
+        Args:
+            text: str.
+            add_special: bool, add what the model wants around a text (BOS, EOS).
+            parse_special: bool, recognise special tokens written in the text.
+        """
+        data = text.encode("utf-8", errors="replace")
+        tokens = (ctypes.c_int32 * (len(data) + 16))()
+        count = ctypes.c_int32(len(tokens))
+        call = self.native.lm_tokenize
+        status = call(self.pointer, data, len(data), add_special, parse_special, tokens, ctypes.byref(count))
+        if status == localllm_h.LM_INVALID_ARGUMENT and count.value > len(tokens):
+            tokens = (ctypes.c_int32 * count.value)()
+            status = call(self.pointer, data, len(data), add_special, parse_special, tokens, ctypes.byref(count))
+        self.native.check(status)
+        return tokens[: count.value]
+
+    def detokenize(self, tokens: Sequence[int], special: bool) -> bytes:
+        """The text of tokens as bytes; `special`: with the text of special tokens."""
+        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        out = ctypes.POINTER(ctypes.c_char)()
+        size = ctypes.c_size_t()
+        status = self.native.lm_detokenize(self.pointer, array, len(tokens), special, ctypes.byref(out), ctypes.byref(size))
+        self.native.check(status)
+        try:
+            return ctypes.string_at(out, size.value)
+        finally:
+            self.native.lm_string_free(out)
+
+
+class Context:
+    """A llama_context: KV cache and compute buffers over a model.
+
+    Args:
+        model: Model.
+        params: llama_context_params; `default_context_params()` gives llama.cpp's defaults.
+
+    Raises:
+        ModelLoadError: llama.cpp cannot make it (memory, unsupported options); the message holds its reason.
+    """
+
+    def __init__(self, model: Model, params: llama_h.llama_context_params) -> None:
+        self.native = model.native
+        self.model = model
+        out = llama_h.llama_context_p()
+        try:
+            status = self.native.lm_context_create(model.pointer, ctypes.byref(params), ctypes.byref(out))
+            self.native.check(status, model.path)
+        finally:
+            logs.forward(self.native)
+        self._owned = Owned(self, _address(out), self.native.llama_free, "context")
+        self.memory: int | None = self.native.llama_get_memory(self.pointer)
+
+    @property
+    def pointer(self) -> int:
+        return self._owned.pointer
+
+    @property
+    def closed(self) -> bool:
+        return self._owned.closed
+
+    def close(self) -> None:
+        self._owned.close()
+
+
+class Sampler:
+    """An lm_sampler for one sequence.
+
+    Args:
+        model: Model.
+        options: dict, the fields that lm_sampler_create documents.
+
+    Raises:
+        InvalidRequestError: A field is unknown or out of range.
+        GrammarError: The grammar is not valid.
+    """
+
+    def __init__(self, model: Model, options: dict[str, Any]) -> None:
+        self.native = model.native
+        self.model = model
+        out = localllm_h.lm_sampler_p()
+        text = json.dumps(options, allow_nan=False).encode()
+        self.native.check(self.native.lm_sampler_create(model.pointer, text, ctypes.byref(out)))
+        self._owned = Owned(self, _address(out), self.native.lm_sampler_free, "sampler")
+
+    @property
+    def pointer(self) -> int:
+        return self._owned.pointer
+
+    @property
+    def seed(self) -> int:
+        out = ctypes.c_uint32()
+        self.native.check(self.native.lm_sampler_seed(self.pointer, ctypes.byref(out)))
+        return out.value
+
+    def accept(self, tokens: Sequence[int], generated: bool) -> None:
+        """Tells of tokens that were not sampled here; `generated` false for the prompt."""
+        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        self.native.check(self.native.lm_sampler_accept(self.pointer, array, len(tokens), generated))
+
+    def reset(self) -> None:
+        self.native.check(self.native.lm_sampler_reset(self.pointer))
+
+    def close(self) -> None:
+        self._owned.close()
+
+
+class Text:
+    """An lm_text: tokens of one answer to text, with stop rules.
+
+    Args:
+        model: Model.
+        options: dict, the fields that lm_text_create documents.
+    """
+
+    def __init__(self, model: Model, options: dict[str, Any]) -> None:
+        self.native = model.native
+        self.model = model
+        out = localllm_h.lm_text_p()
+        text = json.dumps(options).encode()
+        self.native.check(self.native.lm_text_create(model.pointer, text, ctypes.byref(out)))
+        self._owned = Owned(self, _address(out), self.native.lm_text_free, "text")
+
+    @property
+    def pointer(self) -> int:
+        return self._owned.pointer
+
+    def push(self, token: int) -> tuple[str, int]:
+        """One token; returns the text that may be shown now, and an `lm_finish`."""
+        data, size, finish = ctypes.POINTER(ctypes.c_char)(), ctypes.c_size_t(), ctypes.c_int()
+        self.native.check(
+            self.native.lm_text_push(self.pointer, token, ctypes.byref(data), ctypes.byref(size), ctypes.byref(finish))
+        )
+        return ctypes.string_at(data, size.value).decode(), finish.value
+
+    def flush(self) -> str:
+        """The answer is over: what was held back."""
+        data, size = ctypes.POINTER(ctypes.c_char)(), ctypes.c_size_t()
+        self.native.check(self.native.lm_text_flush(self.pointer, ctypes.byref(data), ctypes.byref(size)))
+        return ctypes.string_at(data, size.value).decode()
+
+    def close(self) -> None:
+        self._owned.close()
+
+
+class Chat:
+    """An lm_chat: the chat templates of a model, or one given as text.
+
+    Args:
+        model: Model or None.
+        source: str or None, a Jinja template to use instead of the model's.
+
+    Raises:
+        TemplateError: The template cannot be parsed.
+    """
+
+    def __init__(self, model: Model | None, source: str | None = None) -> None:
+        self.native = model.native if model else load()
+        self.model = model
+        out = localllm_h.lm_chat_p()
+        pointer = model.pointer if model else None
+        text = source.encode() if source else None
+        self.native.check(self.native.lm_chat_create(pointer, text, ctypes.byref(out)))
+        self._owned = Owned(self, _address(out), self.native.lm_chat_free, "chat")
+
+    @property
+    def pointer(self) -> int:
+        return self._owned.pointer
+
+    def info(self) -> dict[str, Any]:
+        """Template text and capabilities."""
+        result: dict[str, Any] = self.native.json_call("lm_chat_info", self.pointer)
+        return result
+
+    def apply(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Renders messages; fields as lm_chat_apply documents them."""
+        text = json.dumps(request, ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
+        result: dict[str, Any] = self.native.json_call("lm_chat_apply", self.pointer, text)
+        return result
+
+    def close(self) -> None:
+        self._owned.close()
+
+
+class Parser:
+    """An lm_parser: reads answers in the format that `Chat.apply` returned as "parser"."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.native = load()
+        out = localllm_h.lm_parser_p()
+        self.native.check(self.native.lm_parser_create(json.dumps(options).encode(), ctypes.byref(out)))
+        self._owned = Owned(self, _address(out), self.native.lm_parser_free, "parser")
+
+    def parse(self, text: str, is_partial: bool) -> dict[str, Any]:
+        """A whole or partial answer as {"role", "content", "reasoning_content", "tool_calls"}."""
+        data = text.encode("utf-8", errors="replace")
+        result: dict[str, Any] = self.native.json_call("lm_parser_parse", self._owned.pointer, data, len(data), is_partial)
+        return result
+
+    def close(self) -> None:
+        self._owned.close()
+
+
+def default_model_params(native: Native) -> llama_h.llama_model_params:
+    params: llama_h.llama_model_params = native.llama_model_default_params()
+    return params
+
+
+def default_context_params(native: Native) -> llama_h.llama_context_params:
+    params: llama_h.llama_context_params = native.llama_context_default_params()
+    return params
+
+
+def _address(pointer: Any) -> int:
+    value: int | None = pointer.value
+    if value is None:
+        raise RuntimeError("liblocalllm reported success without a pointer")
+    return value

@@ -1,0 +1,217 @@
+// liblocalllm: a flat C interface over the parts of llama.cpp that exist only in C++.
+//
+// Rules of every function here
+//   - plain C types, UTF-8 text with explicit sizes, JSON for structured data;
+//   - no C++ exception and no failed assertion leaves it: the result is an lm_status, lm_last_error() says why;
+//   - arguments are checked before they reach llama.cpp; output arguments are written only on LM_OK;
+//   - text handed out through `char ** out` is NUL-terminated and belongs to the caller: free it with lm_string_free();
+//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser) are checked for being alive: a freed or foreign pointer is an
+//     LM_INVALID_ARGUMENT. llama_model and llama_context pointers are only checked for NULL: their owner keeps them valid.
+#ifndef LOCALLLM_H
+#define LOCALLLM_H
+
+#include "llama.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define LM_API __declspec(dllexport)
+#else
+#define LM_API __attribute__((visibility("default")))
+#endif
+
+// Raised with every change of a function or struct below.
+#define LM_ABI_VERSION 1
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct lm_sampler lm_sampler;
+typedef struct lm_text lm_text;
+typedef struct lm_chat lm_chat;
+typedef struct lm_parser lm_parser;
+
+enum lm_status {
+    LM_OK = 0,
+    LM_INVALID_ARGUMENT = 1, // the caller's mistake; the message starts with the argument or field
+    LM_OUT_OF_MEMORY = 2,
+    LM_LOAD_FAILED = 3,   // a model, context or adapter could not be made from its file
+    LM_GRAMMAR = 4,       // a grammar or JSON schema is not valid, or a token does not fit it
+    LM_TEMPLATE = 5,      // a chat template failed, or text does not have the format that it promises
+    LM_NO_SLOT = 6,       // the KV cache has no room for the batch; nothing was changed
+    LM_ABORTED = 7,       // the abort flag was set; whole micro-batches before it remain in the KV cache
+    LM_DECODE_FAILED = 8, // llama_decode failed; the state of the context is unknown
+    LM_INTERNAL = 9,      // anything else, failed assertions of llama.cpp included
+};
+
+// Why a sequence stopped.
+enum lm_finish {
+    LM_FINISH_NONE = 0,   // it goes on
+    LM_FINISH_EOG = 1,    // the model ended its answer (an end-of-generation token)
+    LM_FINISH_STOP = 2,   // a stop string or stop token of the caller
+    LM_FINISH_LENGTH = 3, // the limit of tokens
+};
+
+// ---- core ----------------------------------------------------------------------------------------------------------
+
+LM_API int32_t lm_abi_version(void);
+
+// The message of the last failed call on this thread, "" if none. Valid until the thread's next call.
+LM_API const char * lm_last_error(void);
+
+LM_API void lm_string_free(char * text);
+
+// Sets up logging and assertion handling, then llama.cpp's backends. With run-time backends (GGML_BACKEND_DL), they are
+// loaded from `backend_dir`. Safe to call more than once.
+LM_API enum lm_status lm_init(const char * backend_dir);
+
+// {"abi", "llama_commit", "llama_version", "compiler", "backend_dl", "system_info"}
+LM_API enum lm_status lm_build_info(char ** out);
+
+// [{"name", "description", "type", "memory_free_bytes", "memory_total_bytes", "backend"}, ...]
+LM_API enum lm_status lm_devices(char ** out);
+
+// sizeof and offsetof of every bound struct, as compiled:
+// {"struct": {"size", "align", "fields": {"name": [offset, size]}}}
+LM_API const char * lm_layout_json(void);
+
+// Messages of llama.cpp wait in a bounded queue until they are taken; nothing is printed.
+LM_API int32_t lm_log_pending(void);
+// Keeps messages of this ggml_log_level and above (1 debug, 2 info, 3 warn, 4 error). Default: 2.
+LM_API void lm_log_set_level(int32_t level);
+// [{"level", "text", "thread"}, ...], oldest first; empties the queue. "thread" is true for the calling thread.
+LM_API enum lm_status lm_log_take(char ** out);
+
+// ---- model and context ---------------------------------------------------------------------------------------------
+
+// What a GGUF file is, from its header alone: {"architecture", "type", "kind", "tensors", "metadata_keys"}.
+// "kind" is "model", "vocabulary" (no tensors), "projector", "adapter", "draft" (only with a target) or "other".
+LM_API enum lm_status lm_file_info(const char * path, char ** out);
+
+// llama_model_load_from_file with failed assertions and messages turned into an error. Files that cannot stand alone
+// (see lm_file_info) are refused unless `any_kind`.
+LM_API enum lm_status lm_model_load(const char * path, const struct llama_model_params * params, bool any_kind,
+                                    struct llama_model ** out);
+
+LM_API enum lm_status lm_context_create(struct llama_model * model, const struct llama_context_params * params,
+                                        struct llama_context ** out);
+
+// All metadata as one JSON object of strings (arrays are left out, as llama.cpp does).
+LM_API enum lm_status lm_model_metadata(const struct llama_model * model, char ** out);
+
+// Text to token ids. `*n` is the capacity of `tokens` on entry, the number of ids on return; LM_INVALID_ARGUMENT with the
+// needed number in `*n` if they do not fit.
+LM_API enum lm_status lm_tokenize(const struct llama_model * model, const char * text, size_t size, bool add_special,
+                                  bool parse_special, llama_token * tokens, int32_t * n);
+
+// The text of all `n` tokens, bytes as they are (a token may be a part of a character). Linear in the output.
+LM_API enum lm_status lm_detokenize(const struct llama_model * model, const llama_token * tokens, int32_t n,
+                                    bool special, char ** out, size_t * size);
+
+// llama_decode with checked batch and failed assertions turned into an error.
+LM_API enum lm_status lm_decode(struct llama_context * ctx, const struct llama_batch * batch);
+
+// For llama_set_abort_callback: `data` points to an int32_t; a value other than 0 stops the computation.
+LM_API bool lm_abort_if_set(void * data);
+
+// ---- sampler -------------------------------------------------------------------------------------------------------
+
+// A sampler for one sequence. `json` holds SamplingParams by llama.cpp's names; unknown or out-of-range fields are errors
+// that start with the field's name. Tokens that the vocabulary suppresses are always suppressed.
+LM_API enum lm_status lm_sampler_create(const struct llama_model * model, const char * json, lm_sampler ** out);
+LM_API enum lm_status lm_sampler_clone(const lm_sampler * sampler, lm_sampler ** out);
+LM_API enum lm_status lm_sampler_free(lm_sampler * sampler);
+// Back to the state after creation: history, grammar and random numbers.
+LM_API enum lm_status lm_sampler_reset(lm_sampler * sampler);
+// Tells the sampler of tokens it did not choose. `generated` false: prompt (penalties and DRY see it, the grammar does not).
+LM_API enum lm_status lm_sampler_accept(lm_sampler * sampler, const llama_token * tokens, int32_t n, bool generated);
+// Chooses a token from the logits of output `index` of the last decode. Does not accept it.
+LM_API enum lm_status lm_sampler_sample(lm_sampler * sampler, struct llama_context * ctx, int32_t index,
+                                        llama_token * out);
+// The `*n` most probable tokens of output `index`, best first, with natural-log probabilities in `logit` and
+// probabilities in `p`. `sampled` false: the model's own distribution; true: what the last lm_sampler_sample chose from.
+LM_API enum lm_status lm_sampler_top(lm_sampler * sampler, struct llama_context * ctx, int32_t index, bool sampled,
+                                     llama_token_data * out, int32_t * n);
+LM_API enum lm_status lm_sampler_seed(const lm_sampler * sampler, uint32_t * out);
+
+// ---- text ----------------------------------------------------------------------------------------------------------
+
+// Turns tokens of one answer into text. It never lets out half a character or the beginning of a stop string.
+// `json`: {"stop": [strings], "stop_tokens": [ids], "special": bool, "visible_tokens": [ids or strings]}. Special tokens have no text
+// unless `special`, or they are listed as visible.
+LM_API enum lm_status lm_text_create(const struct llama_model * model, const char * json, lm_text ** out);
+LM_API enum lm_status lm_text_free(lm_text * text);
+// `*finish` becomes LM_FINISH_STOP when a stop string or stop token was met: text from the stop string on is dropped.
+// `bytes` belongs to `text` and lives until its next call.
+LM_API enum lm_status lm_text_push(lm_text * text, llama_token token, const char ** bytes, size_t * size,
+                                   enum lm_finish * finish);
+// The answer is over: what was held back, incomplete characters as U+FFFD.
+LM_API enum lm_status lm_text_flush(lm_text * text, const char ** bytes, size_t * size);
+
+// ---- step ----------------------------------------------------------------------------------------------------------
+
+// One sequence's share of a decoded batch.
+typedef struct lm_row {
+    lm_sampler * sampler;      // in
+    lm_text * text;            // in: NULL if no text is wanted
+    const llama_token * draft; // in: the `n_draft` drafted tokens that are in the batch behind the last known token
+    llama_token * tokens;      // out: room for n_draft + 1 tokens
+    float * logprobs;          // out: room for n_draft + 1 values, the natural-log probability of each token; or NULL
+    llama_token_data * top;    // out: room for (n_draft + 1) * n_top candidates, best first; or NULL
+    int32_t index;             // in: batch index of the last known token; drafted tokens follow it without a gap
+    int32_t n_draft;           // in
+    int32_t n_top;             // in: candidates wanted for each token
+    int32_t max_tokens;        // in: at most so many tokens, >= 1
+    bool sampled_probs;        // in: probabilities after the sampler chain, not the model's own
+    bool ignore_eog;           // in: go on after an end-of-generation token
+
+    int32_t n_tokens; // out: tokens that the target chose; all but the last equal the draft
+    int32_t finish;   // out: enum lm_finish
+    int32_t status;   // out: enum lm_status of this row; a failed row does not stop the others
+    const char * bytes; // out: text that may be shown now; belongs to `text`
+    size_t size;        // out: bytes of it
+    const char * error; // out: why `status` is not LM_OK; lives until the thread's next lm_step
+} lm_row;
+
+// Samples, accepts, checks against drafts and stop rules, and renders text for all rows of a decoded batch.
+LM_API enum lm_status lm_step(struct llama_context * ctx, lm_row * rows, int32_t n_rows);
+
+// ---- chat ----------------------------------------------------------------------------------------------------------
+
+// The templates of a model, or of `source` (Jinja text) if that is given. `model` may be NULL if `source` is not.
+LM_API enum lm_status lm_chat_create(const struct llama_model * model, const char * source, lm_chat ** out);
+LM_API enum lm_status lm_chat_free(lm_chat * chat);
+// {"source", "source_tool_use", "explicit", "caps": {...}}
+LM_API enum lm_status lm_chat_info(const lm_chat * chat, char ** out);
+// `json`: {"messages": [...], "tools": [...], "tool_choice", "parallel_tool_calls", "json_schema", "grammar",
+// "add_generation_prompt", "continue_final_message", "reasoning_format", "enable_thinking", "template_kwargs", "now"}.
+// Result: {"prompt", "format", "grammar", "grammar_kind", "grammar_lazy", "grammar_triggers", "preserved_tokens", "stops",
+// "generation_prompt", "supports_thinking", "thinking_start", "thinking_ends", "delimiters", "parser"} where "parser" is
+// what lm_parser_create takes.
+LM_API enum lm_status lm_chat_apply(const lm_chat * chat, const char * json, char ** out);
+
+LM_API enum lm_status lm_parser_create(const char * json, lm_parser ** out);
+LM_API enum lm_status lm_parser_free(lm_parser * parser);
+// An answer so far, or whole, to {"role", "content", "reasoning_content", "tool_calls"}.
+LM_API enum lm_status lm_parser_parse(const lm_parser * parser, const char * text, size_t size, bool is_partial,
+                                      char ** out);
+
+// A JSON schema as a GBNF grammar.
+LM_API enum lm_status lm_schema_to_grammar(const char * json, char ** out);
+
+// ---- bench ---------------------------------------------------------------------------------------------------------
+
+// The bare loop that the engine is compared with: prefill `tokens`, then `n_generate` greedy steps of llama_decode and
+// argmax. Writes the chosen tokens and the seconds of both phases.
+LM_API enum lm_status lm_bench_loop(struct llama_context * ctx, const llama_token * tokens, int32_t n,
+                                    int32_t n_generate, llama_token * generated, double * prefill_seconds,
+                                    double * decode_seconds);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif // LOCALLLM_H

@@ -1,0 +1,286 @@
+// Model files, models, contexts, tokens.
+#include "guard.h"
+
+#include "gguf.h"
+#include "json.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace {
+
+struct gguf_deleter {
+    void operator()(gguf_context * ctx) const { gguf_free(ctx); }
+};
+
+using gguf_ptr = std::unique_ptr<gguf_context, gguf_deleter>;
+
+std::string gguf_string(const gguf_context * ctx, const char * key) {
+    const int64_t id = gguf_find_key(ctx, key);
+    return id >= 0 && gguf_get_kv_type(ctx, id) == GGUF_TYPE_STRING ? gguf_get_val_str(ctx, id) : "";
+}
+
+// An unsigned scalar of any width; 0 if the key is missing.
+uint64_t gguf_count(const gguf_context * ctx, const std::string & key) {
+    const int64_t id = gguf_find_key(ctx, key.c_str());
+    if (id < 0) {
+        return 0;
+    }
+    switch (gguf_get_kv_type(ctx, id)) {
+    case GGUF_TYPE_UINT8:
+        return gguf_get_val_u8(ctx, id);
+    case GGUF_TYPE_UINT16:
+        return gguf_get_val_u16(ctx, id);
+    case GGUF_TYPE_UINT32:
+        return gguf_get_val_u32(ctx, id);
+    case GGUF_TYPE_UINT64:
+        return gguf_get_val_u64(ctx, id);
+    case GGUF_TYPE_INT32:
+        return static_cast<uint64_t>(std::max(0, gguf_get_val_i32(ctx, id)));
+    default:
+        return 0;
+    }
+}
+
+bool has_trunk(const gguf_context * ctx) {
+    for (int64_t i = 0; i < gguf_get_n_tensors(ctx); i++) {
+        if (std::strncmp(gguf_get_tensor_name(ctx, i), "blk.0.", 6) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What the file is for, from its header.
+std::string file_kind(const gguf_context * ctx) {
+    const std::string architecture = gguf_string(ctx, "general.architecture");
+    const std::string type = gguf_string(ctx, "general.type");
+    if (architecture == "clip" || type == "mmproj") {
+        return "projector";
+    }
+    if (type == "adapter") {
+        return "adapter";
+    }
+    // EAGLE-3 and DFlash drafts read hidden states of their target.
+    if (architecture == "eagle3" || architecture == "dflash") {
+        return "draft";
+    }
+    if (architecture.empty() || (!type.empty() && type != "model")) {
+        return "other";
+    }
+    const bool split = gguf_count(ctx, "split.count") > 1;
+    if (gguf_get_n_tensors(ctx) == 0) {
+        return split ? "model" : "vocabulary";
+    }
+    // A file with prediction heads but without the layers under them crashes llama.cpp when a context is made.
+    if (!split && gguf_count(ctx, architecture + ".nextn_predict_layers") > 0 && !has_trunk(ctx)) {
+        return "draft";
+    }
+    return "model";
+}
+
+gguf_ptr read_header(const char * path) {
+    lm_error_capture errors;
+    gguf_init_params params = {/*no_alloc=*/true, /*ctx=*/nullptr};
+    gguf_ptr header(gguf_init_from_file(path, params));
+    if (!header) {
+        const std::string why = errors.text();
+        throw lm_error(LM_LOAD_FAILED, why.empty() ? "not a readable GGUF file" : why);
+    }
+    return header;
+}
+
+void require_standalone(const char * path) {
+    const std::string kind = file_kind(read_header(path).get());
+    if (kind == "projector" || kind == "adapter" || kind == "draft") {
+        throw lm_error(LM_LOAD_FAILED, "this file is a " + kind + ", not a model that can stand alone");
+    }
+}
+
+const llama_vocab * require_vocab(const llama_model * model) {
+    lm_require(model, "model: NULL");
+    const llama_vocab * vocab = llama_model_get_vocab(model);
+    if (!vocab || llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_NONE) {
+        lm_invalid("model: it has no vocabulary");
+    }
+    return vocab;
+}
+
+void append_piece(const llama_vocab * vocab, llama_token token, bool special, std::string & out) {
+    char buffer[128];
+    const int32_t n = llama_token_to_piece(vocab, token, buffer, sizeof(buffer), 0, special);
+    if (n >= 0) {
+        out.append(buffer, static_cast<size_t>(n));
+        return;
+    }
+    const size_t at = out.size();
+    out.resize(at + static_cast<size_t>(-n));
+    llama_token_to_piece(vocab, token, &out[at], -n, 0, special);
+}
+
+void check_batch(llama_context * ctx, const llama_batch & batch) {
+    lm_require(batch.n_tokens > 0, "batch: empty");
+    lm_require((batch.token != nullptr) != (batch.embd != nullptr), "batch: needs either tokens or embeddings");
+    if (static_cast<uint32_t>(batch.n_tokens) > llama_n_batch(ctx)) {
+        lm_invalid("batch: " + std::to_string(batch.n_tokens) + " tokens, the context takes " +
+                   std::to_string(llama_n_batch(ctx)));
+    }
+    lm_require(llama_get_causal_attn(ctx) || static_cast<uint32_t>(batch.n_tokens) <= llama_n_ubatch(ctx),
+               "batch: without causal attention it must fit one micro-batch");
+    lm_require(llama_get_memory(ctx), "context: it has no memory; use llama_encode");
+    if (batch.token) {
+        const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(ctx)));
+        for (int32_t i = 0; i < batch.n_tokens; i++) {
+            if (batch.token[i] < 0 || batch.token[i] >= n_vocab) {
+                lm_invalid("batch: token " + std::to_string(batch.token[i]) + " is not in the vocabulary");
+            }
+        }
+    }
+}
+
+} // namespace
+
+lm_status lm_file_info(const char * path, char ** out) {
+    return lm_guard(LM_LOAD_FAILED, [&] {
+        lm_require(path, "path: NULL");
+        lm_require(out, "out: NULL");
+        const gguf_ptr header = read_header(path);
+        common_json info = common_json::object();
+        info["architecture"] = gguf_string(header.get(), "general.architecture");
+        info["type"] = gguf_string(header.get(), "general.type");
+        info["kind"] = file_kind(header.get());
+        info["tensors"] = gguf_get_n_tensors(header.get());
+        info["metadata_keys"] = gguf_get_n_kv(header.get());
+        *out = lm_string_copy(info.dump_safe());
+    });
+}
+
+lm_status lm_model_load(const char * path, const llama_model_params * params, bool any_kind, llama_model ** out) {
+    return lm_guard(LM_LOAD_FAILED, [&] {
+        lm_require(path, "path: NULL");
+        lm_require(params, "params: NULL");
+        lm_require(out, "out: NULL");
+        if (!any_kind) {
+            require_standalone(path);
+        }
+        lm_error_capture errors;
+        llama_model * model = llama_model_load_from_file(path, *params);
+        if (!model) {
+            const std::string why = errors.text();
+            throw lm_error(LM_LOAD_FAILED, why.empty() ? "llama.cpp could not load the model" : why);
+        }
+        *out = model;
+    });
+}
+
+lm_status lm_context_create(llama_model * model, const llama_context_params * params, llama_context ** out) {
+    return lm_guard(LM_LOAD_FAILED, [&] {
+        lm_require(model, "model: NULL");
+        lm_require(params, "params: NULL");
+        lm_require(out, "out: NULL");
+        lm_require(params->n_seq_max >= 1 && params->n_seq_max <= llama_max_parallel_sequences(),
+                   "n_seq_max: more sequences than llama.cpp supports, or none");
+        lm_error_capture errors;
+        llama_context * ctx = llama_init_from_model(model, *params);
+        if (!ctx) {
+            const std::string why = errors.text();
+            throw lm_error(LM_LOAD_FAILED, why.empty() ? "llama.cpp could not make a context" : why);
+        }
+        *out = ctx;
+    });
+}
+
+lm_status lm_model_metadata(const llama_model * model, char ** out) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_require(model, "model: NULL");
+        lm_require(out, "out: NULL");
+        common_json metadata = common_json::object();
+        std::vector<char> key(256);
+        std::vector<char> value(4096);
+        for (int32_t i = 0; i < llama_model_meta_count(model); i++) {
+            const int32_t n_key = llama_model_meta_key_by_index(model, i, key.data(), key.size());
+            if (n_key < 0) {
+                continue;
+            }
+            if (static_cast<size_t>(n_key) >= key.size()) {
+                key.resize(static_cast<size_t>(n_key) + 1);
+                llama_model_meta_key_by_index(model, i, key.data(), key.size());
+            }
+            const int32_t n_value = llama_model_meta_val_str_by_index(model, i, value.data(), value.size());
+            if (n_value < 0) {
+                continue;
+            }
+            if (static_cast<size_t>(n_value) >= value.size()) {
+                value.resize(static_cast<size_t>(n_value) + 1);
+                llama_model_meta_val_str_by_index(model, i, value.data(), value.size());
+            }
+            metadata[std::string(key.data())] = std::string(value.data());
+        }
+        *out = lm_string_copy(metadata.dump_safe());
+    });
+}
+
+lm_status lm_tokenize(const llama_model * model, const char * text, size_t size, bool add_special, bool parse_special,
+                      llama_token * tokens, int32_t * n) {
+    return lm_guard(LM_INTERNAL, [&] {
+        const llama_vocab * vocab = require_vocab(model);
+        lm_check_text(text, size, "text");
+        lm_require(n && *n >= 0, "n: NULL or negative");
+        lm_require(tokens || *n == 0, "tokens: NULL");
+        const int32_t got = llama_tokenize(vocab, text ? text : "", static_cast<int32_t>(size), tokens, *n, add_special,
+                                           parse_special);
+        if (got == INT32_MIN) {
+            lm_invalid("text: more tokens than fit 31 bits");
+        }
+        if (got < 0) {
+            *n = -got;
+            lm_invalid("tokens: too small");
+        }
+        *n = got;
+    });
+}
+
+lm_status lm_detokenize(const llama_model * model, const llama_token * tokens, int32_t n, bool special, char ** out,
+                        size_t * size) {
+    return lm_guard(LM_INTERNAL, [&] {
+        const llama_vocab * vocab = require_vocab(model);
+        lm_require(n >= 0 && (tokens || n == 0), "tokens: NULL, or a negative number");
+        lm_require(out && size, "out: NULL");
+        const int32_t n_vocab = llama_vocab_n_tokens(vocab);
+        std::string text;
+        for (int32_t i = 0; i < n; i++) {
+            if (tokens[i] < 0 || tokens[i] >= n_vocab) {
+                lm_invalid("tokens: " + std::to_string(tokens[i]) + " is not in the vocabulary");
+            }
+            append_piece(vocab, tokens[i], special, text);
+        }
+        *out = lm_string_copy(text);
+        *size = text.size();
+    });
+}
+
+lm_status lm_decode(llama_context * ctx, const llama_batch * batch) {
+    return lm_guard(LM_DECODE_FAILED, [&] {
+        lm_require(ctx, "ctx: NULL");
+        lm_require(batch, "batch: NULL");
+        check_batch(ctx, *batch);
+        lm_error_capture errors;
+        const int32_t result = llama_decode(ctx, *batch);
+        switch (result) {
+        case 0:
+            return;
+        case 1:
+            throw lm_error(LM_NO_SLOT, "the KV cache has no room for this batch");
+        case 2:
+            throw lm_error(LM_ABORTED, "aborted");
+        case -1:
+            lm_invalid("batch: " + errors.text());
+        default:
+            throw lm_error(LM_DECODE_FAILED, "llama_decode returned " + std::to_string(result) + ": " + errors.text());
+        }
+    });
+}
+
+bool lm_abort_if_set(void * data) { return data && __atomic_load_n(static_cast<int32_t *>(data), __ATOMIC_RELAXED) != 0; }

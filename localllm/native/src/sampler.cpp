@@ -1,0 +1,225 @@
+#include "sampler.h"
+
+#include "guard.h"
+#include "sampler_params.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace {
+
+constexpr const char * KIND = "sampler";
+
+bool contains(const std::vector<common_sampler_type> & samplers, common_sampler_type type) {
+    return std::find(samplers.begin(), samplers.end(), type) != samplers.end();
+}
+
+bool is_plain_greedy(const llama_vocab * vocab, const common_params_sampling & p) {
+    int32_t n_suppress = 0;
+    llama_vocab_get_suppress_tokens(vocab, &n_suppress);
+    const bool penalties = p.penalty_last_n != 0 && (p.penalty_repeat != 1 || p.penalty_freq != 0 || p.penalty_present != 0);
+    return p.temp <= 0 && p.mirostat == 0 && contains(p.samplers, COMMON_SAMPLER_TYPE_TEMPERATURE) &&
+           !contains(p.samplers, COMMON_SAMPLER_TYPE_INFILL) && !contains(p.samplers, COMMON_SAMPLER_TYPE_ADAPTIVE_P) &&
+           p.grammar.empty() && p.reasoning_budget_start.empty() && p.logit_bias.empty() && n_suppress == 0 && !penalties &&
+           p.dry_multiplier == 0 && p.typ_p >= 1 && p.xtc_probability <= 0;
+}
+
+llama_token argmax(const float * logits, int32_t n) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++) {
+        if (logits[i] > logits[best]) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+void build(lm_sampler & s) {
+    try {
+        common_params_sampling params = s.params;
+        s.sampler.reset(common_sampler_init(s.model, params));
+    } catch (const lm_error &) {
+        throw;
+    } catch (const std::exception & e) {
+        throw lm_error(s.params.grammar.empty() ? LM_INVALID_ARGUMENT : LM_GRAMMAR, std::string("grammar: ") + e.what());
+    }
+}
+
+bool better(const llama_token_data & a, const llama_token_data & b) { return a.logit > b.logit; }
+
+} // namespace
+
+const float * lm_logits(llama_context * ctx, int32_t index) {
+    const float * logits = index >= 0 ? llama_get_logits_ith(ctx, index) : nullptr;
+    if (!logits) {
+        lm_invalid("index: the last decode has no output " + std::to_string(index));
+    }
+    return logits;
+}
+
+llama_token lm_sampler::sample(llama_context * ctx, int32_t index) {
+    const float * logits = lm_logits(ctx, index);
+    if (plain_greedy) {
+        const llama_token token = argmax(logits, n_vocab);
+        if (!std::isfinite(logits[token])) {
+            throw lm_error(LM_DECODE_FAILED, "the logits are not finite");
+        }
+        return token;
+    }
+    return common_sampler_sample(sampler.get(), ctx, index);
+}
+
+void lm_sampler::accept(llama_token token, bool generated) {
+    if (!plain_greedy) {
+        try {
+            common_sampler_accept(sampler.get(), token, generated);
+        } catch (const lm_error &) {
+            throw;
+        } catch (const std::exception & e) {
+            throw lm_error(LM_GRAMMAR, std::string("grammar: ") + e.what());
+        }
+    }
+}
+
+int32_t lm_sampler::top(llama_context * ctx, int32_t index, bool sampled, llama_token_data * out, int32_t n,
+                        llama_token chosen, float * logprob) {
+    std::vector<llama_token_data> candidates;
+    if (sampled && !plain_greedy) {
+        const llama_token_data_array * left = common_sampler_get_candidates(sampler.get(), false);
+        candidates.assign(left->data, left->data + left->size);
+    } else {
+        const float * logits = lm_logits(ctx, index);
+        candidates.resize(static_cast<size_t>(n_vocab));
+        for (int32_t i = 0; i < n_vocab; i++) {
+            candidates[static_cast<size_t>(i)] = {i, logits[i], 0.0f};
+        }
+        if (sampled) {
+            candidates = {{chosen >= 0 ? chosen : argmax(logits, n_vocab), 0.0f, 1.0f}};
+        }
+    }
+    // log-softmax: log p_i = x_i - max - log(sum(exp(x_j - max)))
+    float largest = -INFINITY;
+    for (const auto & c : candidates) {
+        largest = std::max(largest, c.logit);
+    }
+    double sum = 0;
+    for (const auto & c : candidates) {
+        sum += std::exp(static_cast<double>(c.logit - largest));
+    }
+    const auto shift = static_cast<float>(largest + std::log(sum));
+    if (logprob) {
+        *logprob = -INFINITY;
+        for (const auto & c : candidates) {
+            if (c.id == chosen) {
+                *logprob = c.logit - shift;
+                break;
+            }
+        }
+    }
+    const int32_t count = std::min(n, static_cast<int32_t>(candidates.size()));
+    std::partial_sort(candidates.begin(), candidates.begin() + count, candidates.end(), better);
+    for (int32_t i = 0; i < count; i++) {
+        const float log_p = candidates[static_cast<size_t>(i)].logit - shift;
+        out[i] = {candidates[static_cast<size_t>(i)].id, log_p, std::exp(log_p)};
+    }
+    return count;
+}
+
+lm_sampler & lm_sampler_require(const lm_sampler * sampler) {
+    lm_handle_require(sampler, KIND);
+    return *const_cast<lm_sampler *>(sampler);
+}
+
+lm_status lm_sampler_create(const llama_model * model, const char * json, lm_sampler ** out) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_require(model, "model: NULL");
+        lm_require(out, "out: NULL");
+        auto s = std::make_unique<lm_sampler>();
+        s->model = model;
+        s->vocab = llama_model_get_vocab(model);
+        lm_require(llama_vocab_type(s->vocab) != LLAMA_VOCAB_TYPE_NONE, "model: it has no vocabulary");
+        s->n_vocab = llama_vocab_n_tokens(s->vocab);
+        s->params = lm_parse_sampling(s->vocab, lm_checked_json(json, "json"));
+        s->window = std::max({s->params.penalty_last_n, s->params.dry_penalty_last_n, s->params.n_prev});
+        s->plain_greedy = is_plain_greedy(s->vocab, s->params);
+        build(*s);
+        lm_handle_add(s.get(), KIND);
+        *out = s.release();
+    });
+}
+
+lm_status lm_sampler_clone(const lm_sampler * sampler, lm_sampler ** out) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_sampler & source = lm_sampler_require(sampler);
+        lm_require(out, "out: NULL");
+        auto copy = std::make_unique<lm_sampler>();
+        copy->model = source.model;
+        copy->vocab = source.vocab;
+        copy->params = source.params;
+        copy->n_vocab = source.n_vocab;
+        copy->window = source.window;
+        copy->plain_greedy = source.plain_greedy;
+        copy->sampler.reset(common_sampler_clone(source.sampler.get()));
+        lm_handle_add(copy.get(), KIND);
+        *out = copy.release();
+    });
+}
+
+lm_status lm_sampler_free(lm_sampler * sampler) {
+    return lm_guard(LM_INTERNAL, [&] {
+        if (!lm_handle_remove(sampler, KIND)) {
+            lm_invalid("sampler: not a live handle");
+        }
+        delete sampler;
+    });
+}
+
+lm_status lm_sampler_reset(lm_sampler * sampler) {
+    // common_sampler_reset leaves the grammar where it is, so the whole sampler is made anew.
+    return lm_guard(LM_INTERNAL, [&] { build(lm_sampler_require(sampler)); });
+}
+
+lm_status lm_sampler_accept(lm_sampler * sampler, const llama_token * tokens, int32_t n, bool generated) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_sampler & s = lm_sampler_require(sampler);
+        lm_require(n >= 0 && (tokens || n == 0), "tokens: NULL, or a negative number");
+        for (int32_t i = 0; i < n; i++) {
+            // Negative ids are media positions: they take part in the sequence, but are no words.
+            if (tokens[i] >= s.n_vocab || (generated && tokens[i] < 0)) {
+                lm_invalid("tokens: " + std::to_string(tokens[i]) + " is not in the vocabulary");
+            }
+        }
+        for (int32_t i = generated ? 0 : std::max(0, n - s.window); i < n; i++) {
+            if (tokens[i] >= 0) {
+                s.accept(tokens[i], generated);
+            }
+        }
+    });
+}
+
+lm_status lm_sampler_sample(lm_sampler * sampler, llama_context * ctx, int32_t index, llama_token * out) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_sampler & s = lm_sampler_require(sampler);
+        lm_require(ctx, "ctx: NULL");
+        lm_require(out, "out: NULL");
+        *out = s.sample(ctx, index);
+    });
+}
+
+lm_status lm_sampler_top(lm_sampler * sampler, llama_context * ctx, int32_t index, bool sampled, llama_token_data * out,
+                         int32_t * n) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_sampler & s = lm_sampler_require(sampler);
+        lm_require(ctx, "ctx: NULL");
+        lm_require(n && *n >= 0 && (out || *n == 0), "n: NULL or negative");
+        *n = s.top(ctx, index, sampled, out, *n, LLAMA_TOKEN_NULL, nullptr);
+    });
+}
+
+lm_status lm_sampler_seed(const lm_sampler * sampler, uint32_t * out) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_sampler & s = lm_sampler_require(sampler);
+        lm_require(out, "out: NULL");
+        *out = s.params.seed;
+    });
+}

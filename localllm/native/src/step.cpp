@@ -1,0 +1,149 @@
+// All that follows one llama_decode, for every sequence of the batch in one call.
+#include "guard.h"
+#include "sampler.h"
+#include "text.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace {
+
+thread_local std::vector<std::string> row_errors;
+
+void check_row(const lm_row & row) {
+    lm_sampler_require(row.sampler);
+    if (row.text) {
+        lm_text_require(row.text);
+    }
+    lm_require(row.tokens, "tokens: NULL");
+    lm_require(row.n_draft >= 0 && (row.draft || row.n_draft == 0), "draft: NULL, or a negative number");
+    lm_require(row.n_top >= 0 && (row.top || row.n_top == 0), "top: NULL, or a negative number");
+    lm_require(row.max_tokens >= 1, "max_tokens: less than 1");
+}
+
+// One token of the target's own choice. Returns why the sequence ends with it, or LM_FINISH_NONE.
+lm_finish choose(llama_context * ctx, lm_row & row, lm_sampler & sampler) {
+    const int32_t at = row.n_tokens;
+    const llama_token token = sampler.sample(ctx, row.index + at);
+    if (row.logprobs || row.n_top > 0) {
+        llama_token_data * top = row.n_top > 0 ? row.top + static_cast<size_t>(at) * static_cast<size_t>(row.n_top) : nullptr;
+        const int32_t got = sampler.top(ctx, row.index + at, row.sampled_probs, top, row.n_top, token,
+                                        row.logprobs ? row.logprobs + at : nullptr);
+        for (int32_t i = got; i < row.n_top; i++) {
+            top[i] = {LLAMA_TOKEN_NULL, 0.0f, 0.0f};
+        }
+    }
+    sampler.accept(token, true);
+    row.tokens[at] = token;
+    row.n_tokens++;
+    if (!row.ignore_eog && llama_vocab_is_eog(sampler.vocab, token)) {
+        return LM_FINISH_EOG;
+    }
+    if (row.text) {
+        const lm_finish finish = row.text->push(token);
+        if (finish != LM_FINISH_NONE) {
+            return finish;
+        }
+    }
+    return row.n_tokens >= row.max_tokens ? LM_FINISH_LENGTH : LM_FINISH_NONE;
+}
+
+void step(llama_context * ctx, lm_row & row) {
+    check_row(row);
+    lm_sampler & sampler = *row.sampler;
+    row.n_tokens = 0;
+    row.finish = LM_FINISH_NONE;
+    row.bytes = nullptr;
+    row.size = 0;
+    if (row.text) {
+        row.text->ready.clear();
+    }
+    for (int32_t i = 0; i <= row.n_draft && row.finish == LM_FINISH_NONE; i++) {
+        row.finish = choose(ctx, row, sampler);
+        // Past a token that was not drafted, the following logits belong to another text.
+        if (i < row.n_draft && row.tokens[i] != row.draft[i]) {
+            break;
+        }
+    }
+    if (row.text) {
+        if (row.finish != LM_FINISH_NONE) {
+            row.text->flush();
+        }
+        row.bytes = row.text->ready.data();
+        row.size = row.text->ready.size();
+    }
+}
+
+} // namespace
+
+lm_status lm_step(llama_context * ctx, lm_row * rows, int32_t n_rows) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_require(ctx, "ctx: NULL");
+        lm_require(n_rows >= 0 && (rows || n_rows == 0), "rows: NULL, or a negative number");
+        llama_synchronize(ctx);
+        row_errors.assign(static_cast<size_t>(n_rows), "");
+        for (int32_t i = 0; i < n_rows; i++) {
+            rows[i].status = lm_guard(LM_INTERNAL, [&] { step(ctx, rows[i]); });
+            if (rows[i].status != LM_OK) {
+                row_errors[static_cast<size_t>(i)] = lm_last_error();
+            }
+            rows[i].error = row_errors[static_cast<size_t>(i)].c_str();
+        }
+    });
+}
+
+namespace {
+
+using seconds_clock = std::chrono::steady_clock;
+
+double seconds_since(seconds_clock::time_point begin) {
+    return std::chrono::duration<double>(seconds_clock::now() - begin).count();
+}
+
+void decode_or_throw(llama_context * ctx, llama_token * tokens, int32_t n) {
+    if (llama_decode(ctx, llama_batch_get_one(tokens, n)) != 0) {
+        throw lm_error(LM_DECODE_FAILED, "llama_decode failed");
+    }
+}
+
+llama_token largest_logit(llama_context * ctx, int32_t n_vocab) {
+    const float * logits = llama_get_logits_ith(ctx, -1);
+    int32_t best = 0;
+    for (int32_t i = 1; i < n_vocab; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return best;
+}
+
+} // namespace
+
+lm_status lm_bench_loop(llama_context * ctx, const llama_token * tokens, int32_t n, int32_t n_generate,
+                        llama_token * generated, double * prefill_seconds, double * decode_seconds) {
+    return lm_guard(LM_DECODE_FAILED, [&] {
+        lm_require(ctx, "ctx: NULL");
+        lm_require(tokens && n > 0, "tokens: NULL or empty");
+        lm_require(n_generate > 0 && generated, "generated: NULL or nothing to generate");
+        lm_require(prefill_seconds && decode_seconds, "seconds: NULL");
+        const auto n_batch = static_cast<int32_t>(llama_n_batch(ctx));
+        lm_require(n <= INT32_MAX - n_generate && static_cast<uint32_t>(n + n_generate) <= llama_n_ctx(ctx),
+                   "tokens: more than the context holds");
+        const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(ctx)));
+        std::vector<llama_token> prompt(tokens, tokens + n);
+        llama_memory_clear(llama_get_memory(ctx), false);
+        const auto start = seconds_clock::now();
+        for (int32_t at = 0; at < n; at += n_batch) {
+            decode_or_throw(ctx, prompt.data() + at, std::min(n_batch, n - at));
+        }
+        generated[0] = largest_logit(ctx, n_vocab);
+        *prefill_seconds = seconds_since(start);
+        const auto middle = seconds_clock::now();
+        for (int32_t i = 1; i < n_generate; i++) {
+            llama_token last = generated[i - 1];
+            decode_or_throw(ctx, &last, 1);
+            generated[i] = largest_logit(ctx, n_vocab);
+        }
+        *decode_seconds = seconds_since(middle);
+    });
+}

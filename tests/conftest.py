@@ -1,0 +1,82 @@
+"""Fixtures that all tests share: tiny models built once per run, and the embedded one."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from localllm import ContextConfig, Engine
+from localllm.hub.reference import resolve
+
+HERE = Path(__file__).parent
+TRAINED = HERE / "models" / "trained"
+
+
+def _by_path(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def builder() -> ModuleType:
+    """tests/models/build.py."""
+    return _by_path(HERE / "models" / "build.py")
+
+
+@pytest.fixture(scope="session")
+def models(builder: ModuleType) -> dict[str, Path]:
+    """All tiny models with random weights, by name."""
+    return builder.build_all()
+
+
+@pytest.fixture(scope="session")
+def hostile(builder: ModuleType) -> dict[str, Path]:
+    """Damaged and malicious files, by name."""
+    return builder.hostile()
+
+
+@pytest.fixture(scope="session")
+def trained() -> Path:
+    """A tiny trained hybrid model with a multi-token-prediction head."""
+    return TRAINED / "tiny-trained-qwen35.gguf"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct, the embedded model."""
+    return resolve("smollm2")
+
+
+@pytest.fixture
+def engine_for(models: dict[str, Path]) -> Any:
+    """A function that opens an engine over a tiny model (name) or a file (path); all are closed after the test."""
+    opened: list[Engine] = []
+
+    def open_engine(model: str | Path, **context: Any) -> Engine:
+        path = models[model] if isinstance(model, str) else model
+        options = {"n_ctx": 512, "parallel": 4, "n_threads": 1, **context}
+        engine = Engine(str(path), context=ContextConfig(**options))
+        opened.append(engine)
+        return engine
+
+    yield open_engine
+    for engine in opened:
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def qwen3(models: dict[str, Path]) -> Any:
+    """An engine over the tiny dense model, shared by tests that do not change it."""
+    with Engine(str(models["qwen3"]), context=ContextConfig(n_ctx=512, parallel=4, n_threads=1)) as engine:
+        yield engine
+
+
+EngineFor = Callable[..., Engine]
