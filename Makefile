@@ -39,7 +39,7 @@ help:
 
 demo: $(VENV)/.stamp-install $(VENV)/.stamp-model
 	$(build-native)
-	$(BIN)/localllm run smollm2 "What is the capital of France?"
+	$(BIN)/localllm run smollm2 "What is the capital of France?" --system "You are a helpful assistant." --temperature 0
 
 test: $(VENV)/.stamp-dev
 	$(build-native)

@@ -33,8 +33,9 @@ import shutil, sys
 found = [name for name in sys.argv[2:] if shutil.which(name)]
 assert not found, f"not the machine to test on: {found}"
 from localllm import LocalModel
-question = {"role": "user", "content": "What is the capital of France?"}
-print(LocalModel(sys.argv[1]).chat([question]).message.content)
+messages = [{"role": "system", "content": "You are a helpful assistant."},
+            {"role": "user", "content": "What is the capital of France?"}]
+print(LocalModel(sys.argv[1]).chat(messages, temperature=0, max_tokens=64).message.content)
 """
 
 

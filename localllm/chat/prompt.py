@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from localllm.errors import InvalidRequestError
+from localllm.errors import InvalidRequestError, TemplateError
 from localllm.native.handles import Chat
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -83,7 +83,9 @@ def render(chat: Chat, messages: Sequence[Mapping[str, Any]], options: ChatOptio
         "parallel_tool_calls": options.parallel_tool_calls,
         "template_kwargs": dict(options.template_kwargs),
     }
-    if options.tools:
+    if options.tools and options.tool_choice != "none":
+        if not chat.info()["caps"]["supports_tools"]:
+            raise TemplateError("tools: this model's chat template has no place for tools")
         request.update(tools=[dict(tool) for tool in options.tools], tool_choice=options.tool_choice)
     if options.json_schema is not None:
         request["json_schema"] = dict(options.json_schema)

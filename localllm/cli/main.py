@@ -177,15 +177,16 @@ def _exit_code(error: LocalLLMError) -> int:
 
 def main() -> NoReturn:
     """Runs the command; errors of localllm become one line and an exit code."""
+    code = 0
     try:
-        app(standalone_mode=False)
+        # Exit codes of commands come back as the result, and so does that of an interruption.
+        result = app(standalone_mode=False)
+        code = result if isinstance(result, int) else 0
     except LocalLLMError as error:
         print(f"localllm: {_message(error)}", file=sys.stderr)
         sys.exit(_exit_code(error))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
-    except typer.Exit as error:
-        sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader has gone (`| head`): not our failure, and nobody to tell.
         sys.stderr.close()
@@ -195,7 +196,7 @@ def main() -> NoReturn:
             raise
         error.show()
         sys.exit(getattr(error, "exit_code", EXIT_USAGE))
-    sys.exit(0)
+    sys.exit(code)
 
 
 def _message(error: LocalLLMError) -> str:

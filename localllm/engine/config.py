@@ -102,7 +102,7 @@ class ContextConfig:
     max_queue: int = 0
 
     def __post_init__(self) -> None:
-        _integer("n_ctx", self.n_ctx, 0, 2**31 - 1)
+        _integer("n_ctx", self.n_ctx, 0, 2**27)
         _integer("parallel", self.parallel, 1, 256)
         _integer("n_batch", self.n_batch, 1, 2**20)
         _integer("n_ubatch", self.n_ubatch, 1, 2**20)

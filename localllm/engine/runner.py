@@ -98,7 +98,8 @@ class Runner:
         self._params = context_params(self.native, config, self.native.llama_model_n_ctx_train(model.pointer))
         self._abort = ctypes.c_int32(0)
         self._new_context()
-        self.n_ctx: int = self.native.llama_n_ctx(self.context.pointer)
+        # llama.cpp rounds the number of cells up; what was asked for is the limit all the same.
+        self.n_ctx: int = min(self._params.n_ctx, self.native.llama_n_ctx(self.context.pointer))
         self.n_batch: int = self.native.llama_n_batch(self.context.pointer)
         self.n_ubatch: int = self.native.llama_n_ubatch(self.context.pointer)
         self._make_batch(self.n_batch)

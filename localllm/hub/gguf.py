@@ -169,6 +169,8 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     try:
         if Path(name).is_dir():
             raise ModelFileError(errno.EISDIR, "is a directory; give the GGUF file in it", name)
+        if Path(name).exists() and not Path(name).is_file():
+            raise ModelFileError(errno.EINVAL, "not a regular file", name)
         with Path(name).open("rb") as file:
             return _Reader(file, name).header()
     except FileNotFoundError as error:

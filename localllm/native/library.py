@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import struct
 import sys
 import threading
 from pathlib import Path
@@ -18,6 +19,7 @@ from localllm.errors import (
     NativeError,
     NativeLibraryError,
     TemplateError,
+    UnsupportedModelError,
 )
 
 _LOCK = threading.Lock()
@@ -97,6 +99,7 @@ class Native:
     def _open(self, stem: str) -> ctypes.CDLL:
         path = self.directory / file_name(stem)
         try:
+            _require_complete(path)
             return ctypes.CDLL(str(path))
         except OSError as error:
             raise NativeLibraryError(f"cannot load {path}: {error}") from error
@@ -171,6 +174,7 @@ class Native:
         kinds: dict[int, type[Exception]] = {
             table.LM_INVALID_ARGUMENT: InvalidRequestError,
             table.LM_LOAD_FAILED: ModelLoadError,
+            table.LM_UNSUPPORTED: UnsupportedModelError,
             table.LM_GRAMMAR: GrammarError,
             table.LM_TEMPLATE: TemplateError,
         }
@@ -195,6 +199,20 @@ class Native:
         out = ctypes.POINTER(ctypes.c_char)()
         self.check(getattr(self, function)(*arguments, ctypes.byref(out)), prefix)
         return self.take_string(out)
+
+
+def _require_complete(path: Path) -> None:
+    """Refuses a truncated ELF file: the dynamic linker would map it and die of SIGBUS.
+
+    Its table of sections stands at the end: offset, entry size and count are in the header (elf.h, Elf64_Ehdr).
+    """
+    with path.open("rb") as file:
+        head = file.read(64)
+    if len(head) == 64 and head[:5] == b"\x7fELF\x02":
+        order = "<" if head[5] == 1 else ">"
+        (offset,), (size, count) = struct.unpack(order + "Q", head[40:48]), struct.unpack(order + "HH", head[58:62])
+        if path.stat().st_size < offset + size * count:
+            raise OSError(f"the file is truncated ({path.stat().st_size} bytes)")
 
 
 @functools.cache

@@ -216,6 +216,7 @@ def write_atomically(path: Path, write_to: Any) -> None:
     os.close(handle)
     try:
         write_to(Path(temporary))
+        Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     finally:
         Path(temporary).unlink(missing_ok=True)

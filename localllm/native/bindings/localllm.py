@@ -42,6 +42,7 @@ LM_NO_SLOT = 6
 LM_ABORTED = 7
 LM_DECODE_FAILED = 8
 LM_INTERNAL = 9
+LM_UNSUPPORTED = 10
 
 
 class lm_status(IntEnum):
@@ -55,6 +56,7 @@ class lm_status(IntEnum):
     LM_ABORTED = 7
     LM_DECODE_FAILED = 8
     LM_INTERNAL = 9
+    LM_UNSUPPORTED = 10
 
 
 LM_FINISH_NONE = 0

@@ -33,7 +33,8 @@ const char * trigger_name(common_grammar_trigger_type type) {
 
 common_chat_continuation read_continuation(const common_json & value) {
     const auto continuation = common_chat_continuation_parse(value);
-    if (continuation == COMMON_CHAT_CONTINUATION_NONE && !(value.is_boolean() && !value.get<bool>()) && !value.is_null()) {
+    if (continuation == COMMON_CHAT_CONTINUATION_NONE && !(value.is_boolean() && !value.get<bool>()) &&
+        !value.is_null()) {
         lm_invalid("continue_final_message: true, false, \"content\" or \"reasoning_content\"");
     }
     return continuation;

@@ -77,10 +77,16 @@ std::once_flag init_flag;
 
 } // namespace
 
-void lm_set_last_error(const std::string & message) { last_error = message; }
+void lm_set_last_error(const std::string & message) {
+    last_error = message;
+}
 
-lm_assertion_scope::lm_assertion_scope() { assertion_depth++; }
-lm_assertion_scope::~lm_assertion_scope() { assertion_depth--; }
+lm_assertion_scope::lm_assertion_scope() {
+    assertion_depth++;
+}
+lm_assertion_scope::~lm_assertion_scope() {
+    assertion_depth--;
+}
 
 lm_error_capture::lm_error_capture() {
     if (capture_depth++ == 0) {
@@ -88,7 +94,9 @@ lm_error_capture::lm_error_capture() {
     }
 }
 
-lm_error_capture::~lm_error_capture() { capture_depth--; }
+lm_error_capture::~lm_error_capture() {
+    capture_depth--;
+}
 
 std::string lm_error_capture::text() const {
     std::string line;
@@ -172,11 +180,17 @@ std::string lm_checked_json(const char * json, const char * name) {
     return json;
 }
 
-int32_t lm_abi_version(void) { return LM_ABI_VERSION; }
+int32_t lm_abi_version(void) {
+    return LM_ABI_VERSION;
+}
 
-const char * lm_last_error(void) { return last_error.c_str(); }
+const char * lm_last_error(void) {
+    return last_error.c_str();
+}
 
-void lm_string_free(char * text) { std::free(text); }
+void lm_string_free(char * text) {
+    std::free(text);
+}
 
 lm_status lm_init(const char * backend_dir) {
     return lm_guard(LM_INTERNAL, [&] {
@@ -238,9 +252,13 @@ lm_status lm_devices(char ** out) {
     });
 }
 
-int32_t lm_log_pending(void) { return log_count.load(std::memory_order_relaxed); }
+int32_t lm_log_pending(void) {
+    return log_count.load(std::memory_order_relaxed);
+}
 
-void lm_log_set_level(int32_t level) { log_level.store(level, std::memory_order_relaxed); }
+void lm_log_set_level(int32_t level) {
+    log_level.store(level, std::memory_order_relaxed);
+}
 
 lm_status lm_log_take(char ** out) {
     return lm_guard(LM_INTERNAL, [&] {

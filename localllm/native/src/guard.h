@@ -17,7 +17,9 @@ struct lm_error : std::runtime_error {
     lm_error(lm_status code, const std::string & message) : std::runtime_error(message), status(code) {}
 };
 
-[[noreturn]] inline void lm_invalid(const std::string & message) { throw lm_error(LM_INVALID_ARGUMENT, message); }
+[[noreturn]] inline void lm_invalid(const std::string & message) {
+    throw lm_error(LM_INVALID_ARGUMENT, message);
+}
 
 inline void lm_require(bool condition, const char * message) {
     if (!condition) {
@@ -27,7 +29,8 @@ inline void lm_require(bool condition, const char * message) {
 
 void lm_set_last_error(const std::string & message);
 
-// While one lives, a failed assertion of llama.cpp on this thread is thrown as an exception instead of ending the process.
+// While one lives, a failed assertion of llama.cpp on this thread is thrown as an exception instead of ending the
+// process.
 class lm_assertion_scope {
   public:
     lm_assertion_scope();
@@ -46,7 +49,8 @@ class lm_error_capture {
     std::string text() const; // one line, "" if nothing was logged
 };
 
-// Runs `body` and turns whatever it throws into a status. `fallback` is the status of errors that have none of their own.
+// Runs `body` and turns whatever it throws into a status. `fallback` is the status of errors that have none of their
+// own.
 template <typename F> lm_status lm_guard(lm_status fallback, F && body) {
     try {
         lm_assertion_scope scope;

@@ -5,8 +5,10 @@
 //   - no C++ exception and no failed assertion leaves it: the result is an lm_status, lm_last_error() says why;
 //   - arguments are checked before they reach llama.cpp; output arguments are written only on LM_OK;
 //   - text handed out through `char ** out` is NUL-terminated and belongs to the caller: free it with lm_string_free();
-//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser) are checked for being alive: a freed or foreign pointer is an
-//     LM_INVALID_ARGUMENT. llama_model and llama_context pointers are only checked for NULL: their owner keeps them valid.
+//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser) are checked for being alive: a freed or foreign pointer
+//   is an
+//     LM_INVALID_ARGUMENT. llama_model and llama_context pointers are only checked for NULL: their owner keeps them
+//     valid.
 #ifndef LOCALLLM_H
 #define LOCALLLM_H
 
@@ -45,6 +47,7 @@ enum lm_status {
     LM_ABORTED = 7,       // the abort flag was set; whole micro-batches before it remain in the KV cache
     LM_DECODE_FAILED = 8, // llama_decode failed; the state of the context is unknown
     LM_INTERNAL = 9,      // anything else, failed assertions of llama.cpp included
+    LM_UNSUPPORTED = 10,  // a sound file of a kind or architecture that cannot be run
 };
 
 // Why a sequence stopped.
@@ -102,8 +105,8 @@ LM_API enum lm_status lm_context_create(struct llama_model * model, const struct
 // All metadata as one JSON object of strings (arrays are left out, as llama.cpp does).
 LM_API enum lm_status lm_model_metadata(const struct llama_model * model, char ** out);
 
-// Text to token ids. `*n` is the capacity of `tokens` on entry, the number of ids on return; LM_INVALID_ARGUMENT with the
-// needed number in `*n` if they do not fit.
+// Text to token ids. `*n` is the capacity of `tokens` on entry, the number of ids on return; LM_INVALID_ARGUMENT with
+// the needed number in `*n` if they do not fit.
 LM_API enum lm_status lm_tokenize(const struct llama_model * model, const char * text, size_t size, bool add_special,
                                   bool parse_special, llama_token * tokens, int32_t * n);
 
@@ -119,20 +122,22 @@ LM_API bool lm_abort_if_set(void * data);
 
 // ---- sampler -------------------------------------------------------------------------------------------------------
 
-// A sampler for one sequence. `json` holds SamplingParams by llama.cpp's names; unknown or out-of-range fields are errors
-// that start with the field's name. Tokens that the vocabulary suppresses are always suppressed.
+// A sampler for one sequence. `json` holds SamplingParams by llama.cpp's names; unknown or out-of-range fields are
+// errors that start with the field's name. Tokens that the vocabulary suppresses are always suppressed.
 LM_API enum lm_status lm_sampler_create(const struct llama_model * model, const char * json, lm_sampler ** out);
 LM_API enum lm_status lm_sampler_clone(const lm_sampler * sampler, lm_sampler ** out);
 LM_API enum lm_status lm_sampler_free(lm_sampler * sampler);
 // Back to the state after creation: history, grammar and random numbers.
 LM_API enum lm_status lm_sampler_reset(lm_sampler * sampler);
-// Tells the sampler of tokens it did not choose. `generated` false: prompt (penalties and DRY see it, the grammar does not).
+// Tells the sampler of tokens it did not choose. `generated` false: prompt (penalties and DRY see it, the grammar does
+// not).
 LM_API enum lm_status lm_sampler_accept(lm_sampler * sampler, const llama_token * tokens, int32_t n, bool generated);
 // Chooses a token from the logits of output `index` of the last decode. Does not accept it.
 LM_API enum lm_status lm_sampler_sample(lm_sampler * sampler, struct llama_context * ctx, int32_t index,
                                         llama_token * out);
 // The `*n` most probable tokens of output `index`, best first, with natural-log probabilities in `logit` and
-// probabilities in `p`. `sampled` false: the model's own distribution; true: what the last lm_sampler_sample chose from.
+// probabilities in `p`. `sampled` false: the model's own distribution; true: what the last lm_sampler_sample chose
+// from.
 LM_API enum lm_status lm_sampler_top(lm_sampler * sampler, struct llama_context * ctx, int32_t index, bool sampled,
                                      llama_token_data * out, int32_t * n);
 LM_API enum lm_status lm_sampler_seed(const lm_sampler * sampler, uint32_t * out);
@@ -140,8 +145,8 @@ LM_API enum lm_status lm_sampler_seed(const lm_sampler * sampler, uint32_t * out
 // ---- text ----------------------------------------------------------------------------------------------------------
 
 // Turns tokens of one answer into text. It never lets out half a character or the beginning of a stop string.
-// `json`: {"stop": [strings], "stop_tokens": [ids], "special": bool, "visible_tokens": [ids or strings]}. Special tokens have no text
-// unless `special`, or they are listed as visible.
+// `json`: {"stop": [strings], "stop_tokens": [ids], "special": bool, "visible_tokens": [ids or strings]}. Special
+// tokens have no text unless `special`, or they are listed as visible.
 LM_API enum lm_status lm_text_create(const struct llama_model * model, const char * json, lm_text ** out);
 LM_API enum lm_status lm_text_free(lm_text * text);
 // `*finish` becomes LM_FINISH_STOP when a stop string or stop token was met: text from the stop string on is dropped.
@@ -168,9 +173,9 @@ typedef struct lm_row {
     bool sampled_probs;        // in: probabilities after the sampler chain, not the model's own
     bool ignore_eog;           // in: go on after an end-of-generation token
 
-    int32_t n_tokens; // out: tokens that the target chose; all but the last equal the draft
-    int32_t finish;   // out: enum lm_finish
-    int32_t status;   // out: enum lm_status of this row; a failed row does not stop the others
+    int32_t n_tokens;   // out: tokens that the target chose; all but the last equal the draft
+    int32_t finish;     // out: enum lm_finish
+    int32_t status;     // out: enum lm_status of this row; a failed row does not stop the others
     const char * bytes; // out: text that may be shown now; belongs to `text`
     size_t size;        // out: bytes of it
     const char * error; // out: why `status` is not LM_OK; lives until the thread's next lm_step
@@ -188,9 +193,9 @@ LM_API enum lm_status lm_chat_free(lm_chat * chat);
 LM_API enum lm_status lm_chat_info(const lm_chat * chat, char ** out);
 // `json`: {"messages": [...], "tools": [...], "tool_choice", "parallel_tool_calls", "json_schema", "grammar",
 // "add_generation_prompt", "continue_final_message", "reasoning_format", "enable_thinking", "template_kwargs", "now"}.
-// Result: {"prompt", "format", "grammar", "grammar_kind", "grammar_lazy", "grammar_triggers", "preserved_tokens", "stops",
-// "generation_prompt", "supports_thinking", "thinking_start", "thinking_ends", "delimiters", "parser"} where "parser" is
-// what lm_parser_create takes.
+// Result: {"prompt", "format", "grammar", "grammar_kind", "grammar_lazy", "grammar_triggers", "preserved_tokens",
+// "stops", "generation_prompt", "supports_thinking", "thinking_start", "thinking_ends", "delimiters", "parser"} where
+// "parser" is what lm_parser_create takes.
 LM_API enum lm_status lm_chat_apply(const lm_chat * chat, const char * json, char ** out);
 
 LM_API enum lm_status lm_parser_create(const char * json, lm_parser ** out);

@@ -92,10 +92,23 @@ gguf_ptr read_header(const char * path) {
     return header;
 }
 
-void require_standalone(const char * path) {
-    const std::string kind = file_kind(read_header(path).get());
+// A negative or undefined epsilon fails an assertion on a thread of the computation, where it cannot be caught.
+void require_sound_epsilons(const gguf_context * ctx) {
+    constexpr const char * SUFFIX = "_epsilon";
+    for (int64_t i = 0; i < gguf_get_n_kv(ctx); i++) {
+        const std::string key = gguf_get_key(ctx, i);
+        const bool epsilon = key.size() > std::strlen(SUFFIX) &&
+                             key.compare(key.size() - std::strlen(SUFFIX), std::string::npos, SUFFIX) == 0;
+        if (epsilon && gguf_get_kv_type(ctx, i) == GGUF_TYPE_FLOAT32 && !(gguf_get_val_f32(ctx, i) >= 0.0f)) {
+            throw lm_error(LM_LOAD_FAILED, "the metadata key '" + key + "' is not a number of at least 0");
+        }
+    }
+}
+
+void require_standalone(const gguf_context * header) {
+    const std::string kind = file_kind(header);
     if (kind == "projector" || kind == "adapter" || kind == "draft") {
-        throw lm_error(LM_LOAD_FAILED, "this file is a " + kind + ", not a model that can stand alone");
+        throw lm_error(LM_UNSUPPORTED, "this file is a " + kind + ", not a model that can stand alone");
     }
 }
 
@@ -162,13 +175,20 @@ lm_status lm_model_load(const char * path, const llama_model_params * params, bo
         lm_require(path, "path: NULL");
         lm_require(params, "params: NULL");
         lm_require(out, "out: NULL");
+        const gguf_ptr header = read_header(path);
+        require_sound_epsilons(header.get());
         if (!any_kind) {
-            require_standalone(path);
+            require_standalone(header.get());
         }
         lm_error_capture errors;
         llama_model * model = llama_model_load_from_file(path, *params);
         if (!model) {
             const std::string why = errors.text();
+            if (why.find("unknown model architecture") != std::string::npos) {
+                throw lm_error(LM_UNSUPPORTED, "this build does not know the architecture '" +
+                                                   gguf_string(header.get(), "general.architecture") +
+                                                   "'; update localllm");
+            }
             throw lm_error(LM_LOAD_FAILED, why.empty() ? "llama.cpp could not load the model" : why);
         }
         *out = model;
@@ -229,8 +249,8 @@ lm_status lm_tokenize(const llama_model * model, const char * text, size_t size,
         lm_check_text(text, size, "text");
         lm_require(n && *n >= 0, "n: NULL or negative");
         lm_require(tokens || *n == 0, "tokens: NULL");
-        const int32_t got = llama_tokenize(vocab, text ? text : "", static_cast<int32_t>(size), tokens, *n, add_special,
-                                           parse_special);
+        const int32_t got =
+            llama_tokenize(vocab, text ? text : "", static_cast<int32_t>(size), tokens, *n, add_special, parse_special);
         if (got == INT32_MIN) {
             lm_invalid("text: more tokens than fit 31 bits");
         }
@@ -283,4 +303,6 @@ lm_status lm_decode(llama_context * ctx, const llama_batch * batch) {
     });
 }
 
-bool lm_abort_if_set(void * data) { return data && __atomic_load_n(static_cast<int32_t *>(data), __ATOMIC_RELAXED) != 0; }
+bool lm_abort_if_set(void * data) {
+    return data && __atomic_load_n(static_cast<int32_t *>(data), __ATOMIC_RELAXED) != 0;
+}

@@ -17,11 +17,12 @@ bool contains(const std::vector<common_sampler_type> & samplers, common_sampler_
 bool is_plain_greedy(const llama_vocab * vocab, const common_params_sampling & p) {
     int32_t n_suppress = 0;
     llama_vocab_get_suppress_tokens(vocab, &n_suppress);
-    const bool penalties = p.penalty_last_n != 0 && (p.penalty_repeat != 1 || p.penalty_freq != 0 || p.penalty_present != 0);
+    const bool penalties =
+        p.penalty_last_n != 0 && (p.penalty_repeat != 1 || p.penalty_freq != 0 || p.penalty_present != 0);
     return p.temp <= 0 && p.mirostat == 0 && contains(p.samplers, COMMON_SAMPLER_TYPE_TEMPERATURE) &&
            !contains(p.samplers, COMMON_SAMPLER_TYPE_INFILL) && !contains(p.samplers, COMMON_SAMPLER_TYPE_ADAPTIVE_P) &&
-           p.grammar.empty() && p.reasoning_budget_start.empty() && p.logit_bias.empty() && n_suppress == 0 && !penalties &&
-           p.dry_multiplier == 0 && p.typ_p >= 1 && p.xtc_probability <= 0;
+           p.grammar.empty() && p.reasoning_budget_start.empty() && p.logit_bias.empty() && n_suppress == 0 &&
+           !penalties && p.dry_multiplier == 0 && p.typ_p >= 1 && p.xtc_probability <= 0;
 }
 
 llama_token argmax(const float * logits, int32_t n) {
@@ -41,11 +42,14 @@ void build(lm_sampler & s) {
     } catch (const lm_error &) {
         throw;
     } catch (const std::exception & e) {
-        throw lm_error(s.params.grammar.empty() ? LM_INVALID_ARGUMENT : LM_GRAMMAR, std::string("grammar: ") + e.what());
+        throw lm_error(s.params.grammar.empty() ? LM_INVALID_ARGUMENT : LM_GRAMMAR,
+                       std::string("grammar: ") + e.what());
     }
 }
 
-bool better(const llama_token_data & a, const llama_token_data & b) { return a.logit > b.logit; }
+bool better(const llama_token_data & a, const llama_token_data & b) {
+    return a.logit > b.logit;
+}
 
 } // namespace
 

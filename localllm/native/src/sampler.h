@@ -1,4 +1,5 @@
-// A sampler for one sequence: llama.cpp's common_sampler, its parameters checked, with a short cut for plain greedy choice.
+// A sampler for one sequence: llama.cpp's common_sampler, its parameters checked, with a short cut for plain greedy
+// choice.
 #pragma once
 
 #include "localllm.h"
@@ -14,7 +15,7 @@ struct lm_sampler {
     common_params_sampling params;
     common_sampler_ptr sampler;
     int32_t n_vocab = 0;
-    int32_t window = 0;       // how many past tokens any stage looks at
+    int32_t window = 0;        // how many past tokens any stage looks at
     bool plain_greedy = false; // nothing in the chain can change which logit is the largest
 
     llama_token sample(llama_context * ctx, int32_t index);

@@ -52,11 +52,16 @@ field_reader flag(bool common_params_sampling::*field) {
 }
 
 const std::map<std::string, common_sampler_type> SAMPLERS = {
-    {"penalties", COMMON_SAMPLER_TYPE_PENALTIES},     {"dry", COMMON_SAMPLER_TYPE_DRY},
-    {"top_n_sigma", COMMON_SAMPLER_TYPE_TOP_N_SIGMA}, {"top_k", COMMON_SAMPLER_TYPE_TOP_K},
-    {"typical_p", COMMON_SAMPLER_TYPE_TYPICAL_P},     {"top_p", COMMON_SAMPLER_TYPE_TOP_P},
-    {"min_p", COMMON_SAMPLER_TYPE_MIN_P},             {"xtc", COMMON_SAMPLER_TYPE_XTC},
-    {"temperature", COMMON_SAMPLER_TYPE_TEMPERATURE}, {"infill", COMMON_SAMPLER_TYPE_INFILL},
+    {"penalties", COMMON_SAMPLER_TYPE_PENALTIES},
+    {"dry", COMMON_SAMPLER_TYPE_DRY},
+    {"top_n_sigma", COMMON_SAMPLER_TYPE_TOP_N_SIGMA},
+    {"top_k", COMMON_SAMPLER_TYPE_TOP_K},
+    {"typical_p", COMMON_SAMPLER_TYPE_TYPICAL_P},
+    {"top_p", COMMON_SAMPLER_TYPE_TOP_P},
+    {"min_p", COMMON_SAMPLER_TYPE_MIN_P},
+    {"xtc", COMMON_SAMPLER_TYPE_XTC},
+    {"temperature", COMMON_SAMPLER_TYPE_TEMPERATURE},
+    {"infill", COMMON_SAMPLER_TYPE_INFILL},
     {"adaptive_p", COMMON_SAMPLER_TYPE_ADAPTIVE_P},
 };
 
@@ -126,7 +131,8 @@ const std::map<std::string, field_reader> & simple_fields() {
         {"dry_base", number(&P::dry_base, 0, ANY)},
         {"dry_allowed_length", integer(&P::dry_allowed_length, 0, INT32_MAX)},
         {"dry_penalty_last_n", integer(&P::dry_penalty_last_n, 0, MAX_WINDOW)},
-        {"dry_sequence_breakers", [](P & p, const common_json & v) { p.dry_sequence_breakers = v.get<std::vector<std::string>>(); }},
+        {"dry_sequence_breakers",
+         [](P & p, const common_json & v) { p.dry_sequence_breakers = v.get<std::vector<std::string>>(); }},
         {"adaptive_target", number(&P::adaptive_target, -1, 1)},
         {"adaptive_decay", number(&P::adaptive_decay, 0, 0.99)},
         {"mirostat", integer(&P::mirostat, 0, 2)},
@@ -140,7 +146,8 @@ const std::map<std::string, field_reader> & simple_fields() {
         {"grammar_lazy", flag(&P::grammar_lazy)},
         {"generation_prompt", [](P & p, const common_json & v) { p.generation_prompt = v.get<std::string>(); }},
         {"reasoning_budget_tokens", integer(&P::reasoning_budget_tokens, -1, INT32_MAX)},
-        {"reasoning_budget_message", [](P & p, const common_json & v) { p.reasoning_budget_message = v.get<std::string>(); }},
+        {"reasoning_budget_message",
+         [](P & p, const common_json & v) { p.reasoning_budget_message = v.get<std::string>(); }},
     };
     return fields;
 }
@@ -157,7 +164,8 @@ struct vocab_fields {
             }
             const auto token = pair.at(size_t(0)).get<int64_t>();
             if (token < 0 || token >= n_vocab) {
-                lm_invalid("token " + std::to_string(token) + " is not in the vocabulary of " + std::to_string(n_vocab));
+                lm_invalid("token " + std::to_string(token) + " is not in the vocabulary of " +
+                           std::to_string(n_vocab));
             }
             // JSON has no infinity: null bans the token.
             const common_json & bias = pair.at(size_t(1));

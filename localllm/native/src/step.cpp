@@ -28,7 +28,8 @@ lm_finish choose(llama_context * ctx, lm_row & row, lm_sampler & sampler) {
     const int32_t at = row.n_tokens;
     const llama_token token = sampler.sample(ctx, row.index + at);
     if (row.logprobs || row.n_top > 0) {
-        llama_token_data * top = row.n_top > 0 ? row.top + static_cast<size_t>(at) * static_cast<size_t>(row.n_top) : nullptr;
+        llama_token_data * top =
+            row.n_top > 0 ? row.top + static_cast<size_t>(at) * static_cast<size_t>(row.n_top) : nullptr;
         const int32_t got = sampler.top(ctx, row.index + at, row.sampled_probs, top, row.n_top, token,
                                         row.logprobs ? row.logprobs + at : nullptr);
         for (int32_t i = got; i < row.n_top; i++) {

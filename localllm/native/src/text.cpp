@@ -170,8 +170,8 @@ lm_status lm_text_create(const llama_model * model, const char * json, lm_text *
             } else if (key == "visible_tokens") {
                 for (const auto & entry : value) {
                     lm_require(entry.is_string() || entry.is_number_integer(), "visible_tokens: ids or strings");
-                    const llama_token id = entry.is_string() ? single_token(text->vocab, entry.get<std::string>())
-                                                             : entry.get<int>();
+                    const llama_token id =
+                        entry.is_string() ? single_token(text->vocab, entry.get<std::string>()) : entry.get<int>();
                     text->visible.insert(id);
                 }
             } else {

@@ -1,0 +1,173 @@
+"""The command, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "localllm"]
+
+
+def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **environment}
+    return subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=120, env=env)
+
+
+def test_run_prints_an_answer_and_nothing_else(smollm2):
+    done = run("run", "smollm2", "What is the capital of France?", "-s", "You are a helpful assistant.", "-t", "0", "-n", "24")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "The capital of France is Paris.\n", "")
+
+
+def test_run_reads_standard_input_and_continues_raw_text():
+    done = run("run", "smollm2", "--raw", "-t", "0", "-n", "2", stdin="The capital of France is")
+    assert (done.stdout, done.stderr) == (" Paris.\n", "")
+    assert run("run", "smollm2", "-", "--raw", "-t", "0", "-n", "2", stdin="The capital of France is").stdout == " Paris.\n"
+
+
+def test_a_seed_repeats_an_answer():
+    one, two = (run("run", "smollm2", "Hello", "--seed", "7", "-t", "1.5", "-n", "16").stdout for _ in range(2))
+    assert one == two
+
+
+def test_verbose_shows_speed_and_messages_on_standard_error():
+    done = run("run", "smollm2", "Hello", "-n", "4", "-v")
+    assert "prompt tokens in" in done.stderr and "llama" in done.stderr
+    assert "prompt tokens in" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("run", "nothing", "x"), 3, "neither a file nor a known model"),
+        (("run", "missing.gguf", "x"), 3, "missing.gguf: no such file"),
+        (("run", "smollm2", "x", "-t", "-1"), 2, "temperature"),
+        (("run", "smollm2", "x", "--n-gpu-layers", "most"), 2, "n_gpu_layers"),
+        (("run", "smollm2", "x", "--nonsense"), 2, "nonsense"),
+        (("run",), 2, "MODEL"),
+        (("nonsense",), 2, "nonsense"),
+        (("info", "missing.gguf"), 3, "no such file"),
+        (("run", "smollm2", "x", "-c", "8"), 3, "context"),
+    ],
+)
+def test_errors_are_one_line_with_an_exit_code(arguments, code, message):
+    done = run(*arguments)
+    assert done.returncode == code and message in done.stderr and done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broken_pipe_is_no_traceback():
+    program = f"{sys.executable} -m localllm run smollm2 'Count to twenty' -n 200 | head -c 5"
+    done = subprocess.run(program, shell=True, capture_output=True, text=True, timeout=120)
+    assert len(done.stdout) == 5 and done.stderr == ""
+
+
+def test_version_and_help():
+    assert re.fullmatch(r"localllm \d+\.\d+\.\d+\n", run("--version").stdout)
+    help_text = run("--help").stdout
+    assert all(command in help_text for command in ("run", "chat", "info", "doctor"))
+
+
+def test_info_needs_no_weights(models):
+    facts = json.loads(run("info", str(models["gemma3"]), "--json", "--metadata").stdout)
+    assert (
+        facts["architecture"] == "gemma3" and facts["kind"] == "model" and facts["metadata"]["general.architecture"] == "gemma3"
+    )
+    assert "projector" in run("info", str(models["gemma3-mmproj"])).stdout
+
+
+def test_doctor_finds_nothing_wrong_and_tells_what_there_is():
+    report = json.loads(run("doctor", "--json").stdout)
+    assert report["problems"] == [] and report["build"]["llama_commit"] == "0c1e57098"
+    assert any(device["type"] == "cpu" for device in report["devices"])
+    text = run("doctor").stdout
+    assert "no problems found" in text and "0c1e57098" in text and "huggingface" in text
+
+
+def test_doctor_says_what_is_wrong(tmp_path):
+    done = run("doctor", LOCALLLM_LIBRARY_PATH=str(tmp_path))
+    assert done.returncode == 4 and "liblocalllm" in done.stdout and str(tmp_path) in done.stdout
+    failed = run("run", "smollm2", "x", LOCALLLM_LIBRARY_PATH=str(tmp_path))
+    assert failed.returncode == 4 and "LOCALLLM_LIBRARY_PATH" in failed.stderr
+
+
+# ---- chat
+
+
+def test_chat_over_a_pipe_answers_every_line_and_remembers():
+    done = run("chat", "smollm2", "-t", "0", "-n", "8", stdin="Hello\nAnd now?\n/clear\n/help\n/nonsense\n/bye\nnever\n")
+    assert done.returncode == 0 and len(done.stdout.strip().splitlines()) >= 2
+    assert "/undo" in done.stderr and "unknown command /nonsense" in done.stderr
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, close_fds=True, start_new_session=True
+        )
+        os.close(slave)
+        self.seen = ""
+
+    def expect(self, text: str, seconds: float = 60) -> None:
+        """Reads until `text` has appeared; what came before it is forgotten."""
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
+            assert ready, f"{text!r} did not appear in {self.seen!r}"
+            try:
+                self.seen += os.read(self.master, 4096).decode(errors="replace")
+            except OSError:
+                break
+        assert text in self.seen, self.seen
+        self.seen = self.seen[self.seen.index(text) + len(text) :]
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def close(self) -> int:
+        code = self.process.wait(30)
+        os.close(self.master)
+        return code
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program():
+    terminal = Terminal("chat", "smollm2", "-t", "0")
+    terminal.expect("> ")
+    terminal.type("Tell me a very long story about a dragon, a castle and a king.\n")
+    terminal.expect("king.")
+    while len(terminal.seen) < 60:
+        terminal.seen += os.read(terminal.master, 4096).decode(errors="replace")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.expect("(stopped)")
+    terminal.expect("> ")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.expect("> ")
+    terminal.type("/bye\n")
+    assert terminal.close() == 0
+
+
+def test_ctrl_d_ends_the_chat():
+    terminal = Terminal("chat", "smollm2", "-n", "4")
+    terminal.expect("> ")
+    terminal.type("\x04")
+    assert terminal.close() == 0
+
+
+def test_ctrl_c_ends_run_at_once():
+    terminal = Terminal("run", "smollm2", "Tell me a very long story.", "-t", "0")
+    while len(terminal.seen) < 20:
+        terminal.seen += os.read(terminal.master, 4096).decode(errors="replace")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.close() == 130
+    assert "Traceback" not in terminal.seen

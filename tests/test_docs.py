@@ -1,0 +1,46 @@
+"""Every example in the documentation runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", "integrations/langchain-localllm/README.md"]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    pattern = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    return [(page, text) for page in PAGES for text in pattern.findall((ROOT / page).read_text())]
+
+
+COMMANDS = [line for _, text in blocks("sh") for line in text.splitlines() if line.startswith("localllm ")]
+
+
+@pytest.mark.parametrize(("page", "program"), blocks("python"))
+def test_python_examples_run(page, program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() and done.stderr == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_run(command):
+    arguments = shlex.split(command)[1:]
+    done = subprocess.run([sys.executable, "-m", "localllm", *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
+
+
+def test_there_are_examples():
+    assert len(blocks("python")) >= 6 and len(COMMANDS) >= 3
+
+
+def test_make_targets_named_in_the_readme_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert named and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named), named
