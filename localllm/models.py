@@ -18,11 +18,13 @@ from localllm.chat.prompt import ChatOptions, Prompt, render
 from localllm.chat.types import ChatDelta, ChatResult
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
 from localllm.engine.engine import Engine
+from localllm.engine.params import model_params
 from localllm.engine.request import Delta, Finished, Generation, Request
 from localllm.errors import InvalidRequestError, UnsupportedModelError
 from localllm.hub.gguf import Header, read_header
 from localllm.hub.reference import resolve
-from localllm.native.handles import Chat
+from localllm.native.handles import Chat, Model
+from localllm.native.library import load
 
 _NO_MODEL = {
     "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
@@ -61,6 +63,7 @@ class LocalModel:
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
         self._engine: Engine | None = None
+        self._vocabulary: Model | None = None
         self._chat: Chat | None = None
         self._lock = threading.RLock()
 
@@ -100,13 +103,29 @@ class LocalModel:
         with self._lock:
             if self._engine is None or self._engine.closed:
                 self._engine = self._load()
-                self._chat = None
             return self._engine
 
+    @property
+    def vocabulary(self) -> Model:
+        """The native model as far as tokens and templates need it: the vocabulary alone while no weights are loaded.
+
+        Raises:
+            ModelError: The file cannot be loaded.
+            NativeLibraryError: The native libraries cannot be used.
+        """
+        with self._lock:
+            if self._engine is not None and not self._engine.closed:
+                return self._engine.model
+            if self._vocabulary is None:
+                _require_kind(self.header, self.path, "model", "vocabulary")
+                config = dataclasses.replace(self.model_config, vocab_only=True)
+                self._vocabulary = Model(str(self.path), model_params(load(), config))
+            return self._vocabulary
+
     def _load(self) -> Engine:
-        header = self.header
-        if header.kind != "model":
-            raise UnsupportedModelError(f"{self.path}: this file {_NO_MODEL[header.kind]}")
+        _require_kind(self.header, self.path, "model")
+        if self.model_config.vocab_only:
+            raise UnsupportedModelError(f"{self.path}: opened with vocab_only=True, which loads no weights to answer with")
         stat = self.path.stat()
         key = (os.path.realpath(self.path), stat.st_mtime_ns, stat.st_size, self.model_config, self.context_config)
         with _lock:
@@ -125,6 +144,7 @@ class LocalModel:
         """Lets go of the engine; the weights are freed unless another LocalModel uses them. The next use loads again."""
         with self._lock:
             self._engine = None
+            self._vocabulary = None
             self._chat = None
 
     def __enter__(self) -> LocalModel:
@@ -133,7 +153,7 @@ class LocalModel:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    # ---- tokens
+    # ---- tokens: these load the vocabulary, not the weights
 
     def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> list[int]:
         """Text to token ids.
@@ -143,11 +163,11 @@ class LocalModel:
             add_special: bool, add what the model wants around a text (BOS, EOS).
             parse_special: bool, recognise special tokens written in the text.
         """
-        return self.engine.model.tokenize(text, add_special, parse_special)
+        return self.vocabulary.tokenize(text, add_special, parse_special)
 
     def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
         """Token ids to text; `special`: with the text of special tokens. Bytes that are no text become U+FFFD."""
-        return self.engine.model.detokenize(tokens, special).decode("utf-8", errors="replace")
+        return self.vocabulary.detokenize(tokens, special).decode("utf-8", errors="replace")
 
     # ---- text
 
@@ -183,12 +203,13 @@ class LocalModel:
         return self.engine, self._completion(prompt, options)
 
     def _completion(self, prompt: str, options: dict[str, Any]) -> Request:
+        self.engine  # noqa: B018  as in _chat_request
         return _request(self._prompt_tokens(prompt), options)
 
     def _prompt_tokens(self, text: str) -> tuple[int, ...]:
         if not isinstance(text, str):
             raise InvalidRequestError(f"prompt: must be text, not {type(text).__name__}")
-        model = self.engine.model
+        model = self.vocabulary
         tokens = model.tokenize(text, add_special=True, parse_special=True)
         # Some vocabularies close every text with EOS; what is to be continued is not closed.
         closes = model.native.llama_vocab_get_add_eos(model.vocab)
@@ -257,9 +278,8 @@ class LocalModel:
 
     def _template(self) -> Chat:
         with self._lock:
-            engine = self.engine
             if self._chat is None:
-                self._chat = Chat(engine.model, self.chat_template)
+                self._chat = Chat(self.vocabulary, self.chat_template)
             return self._chat
 
     def _prepare_chat(self, messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> tuple[Engine, Request, Prompt]:
@@ -270,12 +290,18 @@ class LocalModel:
         names = {field.name for field in dataclasses.fields(ChatOptions)}
         chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
         rest = {name: value for name, value in options.items() if name not in names}
+        self.engine  # noqa: B018  its vocabulary serves; without it another one would be loaded first
         prompt = render(self._template(), messages, chat_options)
         if prompt.grammar and rest.get("grammar"):
             raise InvalidRequestError("grammar: not together with tools or json_schema, which make their own")
         rest["stop"] = (*_texts(rest.get("stop")), *prompt.stops)
         request = _request(self._prompt_tokens(prompt.text), rest, others=names)
         return dataclasses.replace(request, visible_tokens=prompt.visible_tokens, grammar=prompt.grammar), prompt
+
+
+def _require_kind(header: Header, path: Path, *kinds: str) -> None:
+    if header.kind not in kinds:
+        raise UnsupportedModelError(f"{path}: this file {_NO_MODEL[header.kind]}")
 
 
 def _read(reader: AnswerReader, event: Delta | Finished) -> list[ChatDelta]:

@@ -26,6 +26,17 @@ def test_every_hostile_file_is_a_typed_error_in_one_process(hostile, models):
     still_works(models["qwen3"])
 
 
+def test_odd_files_that_load_answer_or_fail_with_a_typed_error(builder, models):
+    for path in builder.hostile(groups=("odd",)).values():
+        try:
+            model = LocalModel(path, n_ctx=256, n_threads=1)
+            model.complete("one two three", max_tokens=4)
+            model.chat([{"role": "user", "content": "hello"}], max_tokens=4)
+        except LocalLLMError as error:
+            assert str(error) and "std::exception" not in str(error)
+    still_works(models["qwen3"])
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

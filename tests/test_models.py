@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localllm import ChatDelta, LocalModel, SamplingParams
-from localllm.errors import ContextOverflowError, InvalidRequestError, TemplateError
+from localllm.errors import ContextOverflowError, InvalidRequestError, TemplateError, UnsupportedModelError
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -200,6 +200,24 @@ def test_making_a_model_loads_nothing_and_equal_models_share_one_engine(models):
     assert first.engine is engine, "the next use takes the shared engine again"
 
 
+def test_tokens_and_prompts_need_no_weights(models, smollm2):
+    model = LocalModel(models["qwen3"], n_ctx=300, n_threads=1)
+    tokens, prompt = model.tokenize("What is one?"), model.render(QUESTION)
+    assert not model.loaded and model.detokenize(tokens) == "What is one?"
+    with_weights = model.engine
+    assert (model.tokenize("What is one?"), model.render(QUESTION)) == (tokens, prompt) and model.vocabulary is with_weights.model
+    bare = LocalModel(models["qwen3-vocab-only"])
+    assert bare.tokenize("What is one?") == tokens and bare.render(QUESTION) == prompt
+    assert LocalModel(smollm2).header.special_tokens == {"bos": 1, "eos": 2, "unknown": 0, "padding": 2}
+
+
+def test_a_vocabulary_cannot_answer(models):
+    with pytest.raises(UnsupportedModelError, match="vocab_only"):
+        LocalModel(models["qwen3"], vocab_only=True).complete("one")
+    with pytest.raises(UnsupportedModelError, match="only a vocabulary"):
+        LocalModel(models["qwen3-vocab-only"]).complete("one")
+
+
 def test_a_changed_file_is_loaded_anew(models, tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(models["qwen3"].read_bytes())
@@ -241,8 +259,8 @@ def test_a_template_of_the_callers_own(models):
     assert model.render([{"role": "user", "content": "hello"}]) == "[user] hello\n[assistant]"
 
 
-def test_a_broken_template_is_a_typed_error(models):
-    with pytest.raises(TemplateError):
+def test_a_broken_template_is_a_typed_error_with_a_reason(models):
+    with pytest.raises(TemplateError, match="Expected|expected|parse"):
         LocalModel(models["qwen3"], n_ctx=256, chat_template="{% if %}").render(QUESTION)
 
 

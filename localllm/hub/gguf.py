@@ -114,6 +114,16 @@ class Header:
         """Jinja text; "" if there is none."""
         return _text(self.metadata.get("tokenizer.chat_template"))
 
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Ids of the special tokens that the file names, e.g. {"bos": 1, "eos": 2}."""
+        prefix, suffix = "tokenizer.ggml.", "_token_id"
+        return {
+            key[len(prefix) : -len(suffix)]: value
+            for key, value in self.metadata.items()
+            if key.startswith(prefix) and key.endswith(suffix) and isinstance(value, int)
+        }
+
     @functools.cached_property
     def n_parameters(self) -> int:
         return sum(tensor.n_elements for tensor in self.tensors)

@@ -109,12 +109,18 @@ def test_chat_over_a_pipe_answers_every_line_and_remembers():
 
 
 class Terminal:
-    """A program on a terminal of its own."""
+    """A program on a terminal of its own; it is ended with the test, whatever happens."""
 
     def __init__(self, *arguments: str) -> None:
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, close_fds=True, start_new_session=True
+            [*COMMAND, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            # A test run in the background ignores Ctrl-C, and its children would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         os.close(slave)
         self.seen = ""
@@ -135,14 +141,35 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    def close(self) -> int:
-        code = self.process.wait(30)
+    def wait(self) -> int:
+        """The exit code; what is still printed goes to `seen`."""
+        while True:
+            try:
+                self.seen += os.read(self.master, 4096).decode(errors="replace")
+            except OSError:
+                return self.process.wait(30)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
         os.close(self.master)
-        return code
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_program():
-    terminal = Terminal("chat", "smollm2", "-t", "0")
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def open_terminal(*arguments: str) -> Terminal:
+        opened.append(Terminal(*arguments))
+        return opened[-1]
+
+    yield open_terminal
+    for entry in opened:
+        entry.close()
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(terminal):
+    terminal = terminal("chat", "smollm2", "-t", "0")
     terminal.expect("> ")
     terminal.type("Tell me a very long story about a dragon, a castle and a king.\n")
     terminal.expect("king.")
@@ -154,20 +181,20 @@ def test_ctrl_c_stops_the_answer_and_not_the_program():
     terminal.process.send_signal(signal.SIGINT)
     terminal.expect("> ")
     terminal.type("/bye\n")
-    assert terminal.close() == 0
+    assert terminal.wait() == 0
 
 
-def test_ctrl_d_ends_the_chat():
-    terminal = Terminal("chat", "smollm2", "-n", "4")
+def test_ctrl_d_ends_the_chat(terminal):
+    terminal = terminal("chat", "smollm2", "-n", "4")
     terminal.expect("> ")
     terminal.type("\x04")
-    assert terminal.close() == 0
+    assert terminal.wait() == 0
 
 
-def test_ctrl_c_ends_run_at_once():
-    terminal = Terminal("run", "smollm2", "Tell me a very long story.", "-t", "0")
+def test_ctrl_c_ends_run_at_once(terminal):
+    terminal = terminal("run", "smollm2", "Tell me a very long story.", "-t", "0")
     while len(terminal.seen) < 20:
         terminal.seen += os.read(terminal.master, 4096).decode(errors="replace")
     terminal.process.send_signal(signal.SIGINT)
-    assert terminal.close() == 130
+    assert terminal.wait() == 130
     assert "Traceback" not in terminal.seen

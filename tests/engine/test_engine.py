@@ -20,6 +20,7 @@ from localllm.errors import (
     GrammarError,
     InvalidRequestError,
     ModelLoadError,
+    NativeError,
     QueueFullError,
     UnsupportedModelError,
 )
@@ -398,11 +399,18 @@ def test_every_sampler_changes_something_or_nothing_as_documented(qwen3):
     for change in changes:
         other = qwen3.generate(ask(qwen3, "one", 32, sampling=SamplingParams(**{**base, **change}))).tokens
         assert other != reference, change
-    dry = SamplingParams(**{**base, "temperature": 0.0, "ignore_eos": True})
-    repeating = Request(prompt=tuple([11, 12, 13, 14] * 12), max_tokens=24, sampling=dry)
-    undry = SamplingParams(**{**base, "temperature": 0.0, "ignore_eos": True, "dry_multiplier": 50.0, "dry_penalty_last_n": -1})
-    assert qwen3.generate(repeating).tokens != () and undry.window == -1
-    assert SamplingParams(**base).window == 64
+
+
+def test_dry_forbids_what_would_go_on_repeating_the_prompt(qwen3):
+    """The prompt repeats 11 12 13 14; a bias wants 11 next, and only DRY, seeing the prompt, can object."""
+    prompt = tuple([11, 12, 13, 14] * 12)
+    wanted = {"temperature": 0.0, "logit_bias": {11: 20.0}}
+    dry = {**wanted, "dry_multiplier": 50.0, "dry_penalty_last_n": -1}
+    plain, dried = (
+        qwen3.generate(Request(prompt=prompt, max_tokens=1, sampling=SamplingParams(**options))).tokens
+        for options in (wanted, dry)
+    )
+    assert plain == (11,) != dried
 
 
 def test_greedy_equals_the_full_chain_at_temperature_zero(qwen3):
@@ -548,3 +556,10 @@ def test_the_interpreter_exits_cleanly_with_an_open_engine(models, ending):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+
+
+def test_output_that_is_no_number_is_an_error(builder, engine_for):
+    engine = engine_for(builder.hostile(groups=("odd",))["weights-nan"], n_ctx=256)
+    for sampling in (GREEDY, SamplingParams(), SamplingParams(temperature=0, n_probs=3)):
+        with pytest.raises(NativeError, match="not a number"):
+            engine.generate(ask(engine, "one two", sampling=sampling))

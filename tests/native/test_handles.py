@@ -17,7 +17,6 @@ from localllm.native import handles, logs
 from localllm.native.handles import Chat, Context, Model, Owned, Parser, Sampler, Text
 from localllm.native.library import load
 
-
 STATM = Path("/proc/self/statm")
 
 

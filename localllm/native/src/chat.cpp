@@ -20,6 +20,20 @@ namespace {
 constexpr const char * CHAT_KIND = "chat";
 constexpr const char * PARSER_KIND = "parser";
 
+// llama.cpp loses the reason on its way out of a template that it cannot parse; this asks the parser itself.
+void require_parsable(const llama_model * model, const char * source) {
+    if (source && *source) {
+        common_chat_template(source, "", "");
+        return;
+    }
+    for (const char * name : {static_cast<const char *>(nullptr), "tool_use"}) {
+        const char * own = llama_model_chat_template(model, name);
+        if (own) {
+            common_chat_template(own, "", "");
+        }
+    }
+}
+
 const char * trigger_name(common_grammar_trigger_type type) {
     switch (type) {
     case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN:
@@ -142,6 +156,7 @@ lm_status lm_chat_create(const llama_model * model, const char * source, lm_chat
     return lm_guard(LM_TEMPLATE, [&] {
         lm_require(model || (source && *source), "model: NULL, and no template text");
         lm_require(out, "out: NULL");
+        require_parsable(model, source);
         auto chat = std::make_unique<lm_chat>();
         chat->model = model;
         chat->templates = common_chat_templates_init(model, source ? source : "");

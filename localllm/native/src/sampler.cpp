@@ -63,14 +63,11 @@ const float * lm_logits(llama_context * ctx, int32_t index) {
 
 llama_token lm_sampler::sample(llama_context * ctx, int32_t index) {
     const float * logits = lm_logits(ctx, index);
-    if (plain_greedy) {
-        const llama_token token = argmax(logits, n_vocab);
-        if (!std::isfinite(logits[token])) {
-            throw lm_error(LM_DECODE_FAILED, "the logits are not finite");
-        }
-        return token;
+    const llama_token token = plain_greedy ? argmax(logits, n_vocab) : common_sampler_sample(sampler.get(), ctx, index);
+    if (std::isnan(logits[token])) {
+        throw lm_error(LM_DECODE_FAILED, "the model's output is not a number: its weights or metadata are damaged");
     }
-    return common_sampler_sample(sampler.get(), ctx, index);
+    return token;
 }
 
 void lm_sampler::accept(llama_token token, bool generated) {
