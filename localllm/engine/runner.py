@@ -1,4 +1,4 @@
-"""Carries a planned batch through llama.cpp: one llama_decode and one lm_step, whatever the number of sequences."""
+"""Carries a planned batch through llama.cpp: one native call, whatever the number of sequences."""
 
 from __future__ import annotations
 
@@ -50,9 +50,13 @@ class Answer:
             self.row.top = self._top
             self.row.n_top = params.n_probs
         self.row.sampled_probs = params.sampled_probs
+        # The last token of a full context cannot be computed, but it can still be chosen. lm_run counts down from here.
+        room = n_ctx - len(request.prompt) + 1
+        self.row.max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
 
-    def probabilities(self, row: Any) -> tuple[TokenLogprob, ...]:
-        """Log-probabilities of the tokens that a finished step wrote into `row`."""
+    def probabilities(self) -> tuple[TokenLogprob, ...]:
+        """Log-probabilities of the tokens of the last step."""
+        row = self.row
         n_top = row.n_top
         return tuple(
             TokenLogprob(
@@ -103,7 +107,8 @@ class Runner:
         self.n_batch: int = self.native.llama_n_batch(self.context.pointer)
         self.n_ubatch: int = self.native.llama_n_ubatch(self.context.pointer)
         self._make_batch(self.n_batch)
-        self._rows = (localllm_h.lm_row * config.parallel)()
+        self._rows = (ctypes.POINTER(localllm_h.lm_row) * config.parallel)()
+        self._last_outputs: list[tuple[Sequence, int]] = []
 
     def _new_context(self) -> None:
         self.context = Context(self.model, self._params)
@@ -129,6 +134,7 @@ class Runner:
             seq_id=self._slot_pointers,
             logits=self._outputs,
         )
+        self._batch_reference = ctypes.byref(self._batch)
 
     def start(self, sequence: Sequence) -> None:
         """Makes the native side of a sequence's answer, once."""
@@ -157,18 +163,18 @@ class Runner:
             NativeError: llama_decode failed; its status says how much of the context can still be used.
         """
         outputs = self._fill(chunks)
-        try:
-            self.native.check(self.native.lm_decode(self.context.pointer, ctypes.byref(self._batch)))
-        finally:
-            self._abort.value = 0
-            if self.native.lm_log_pending():
-                logs.forward(self.native)
+        status = self.native.lm_run(self.context.pointer, self._batch_reference, self._rows, len(outputs))
+        self._abort.value = 0
+        if self.native.lm_log_pending():
+            logs.forward(self.native)
+        if status:
+            self.native.check(status)
         for chunk in chunks:
             chunk.sequence.n_computed += chunk.count
-        return self._sample(outputs)
+        return [self._result(sequence) for sequence, _ in outputs]
 
     def _fill(self, chunks: list[Chunk]) -> list[tuple[Sequence, int]]:
-        """Writes the batch; returns each sequence that samples with the index of its last token."""
+        """Writes the batch and the rows; returns each sequence that samples with the index of its last token."""
         at = 0
         outputs = []
         for chunk in chunks:
@@ -189,29 +195,22 @@ class Runner:
                 self._outputs[at - 1] = 1
                 outputs.append((sequence, at - 1))
         self._batch.n_tokens = at
+        if outputs != self._last_outputs:
+            # Seldom: while the same answers go on, neither rows nor indices change.
+            for place, (sequence, index) in enumerate(outputs):
+                sequence.answer.row.index = index
+                self._rows[place] = ctypes.pointer(sequence.answer.row)
+            self._last_outputs = outputs
         return outputs
 
-    def _sample(self, outputs: list[tuple[Sequence, int]]) -> list[Sampled]:
-        if not outputs:
-            return []
-        rows = self._rows
-        for place, (sequence, index) in enumerate(outputs):
-            row = sequence.answer.row
-            row.index = index
-            left = sequence.n_left
-            # The last token of a context cannot be computed, but it can still be chosen.
-            room = self.n_ctx - len(sequence.tokens) + 1
-            row.max_tokens = room if left is None or left > room else left
-            rows[place] = row
-        self.native.check(self.native.lm_step(self.context.pointer, rows, len(outputs)))
-        return [self._result(sequence, rows[place]) for place, (sequence, _) in enumerate(outputs)]
-
-    def _result(self, sequence: Sequence, row: Any) -> Sampled:
-        if row.status != localllm_h.LM_OK:
+    def _result(self, sequence: Sequence) -> Sampled:
+        answer = sequence.answer
+        row = answer.row
+        if row.status:
             error = self.native.error(row.status, row.error.decode(errors="replace"))
             return Sampled(sequence, [], "", localllm_h.LM_FINISH_NONE, error=error)
         text = ctypes.string_at(row.bytes, row.size).decode() if row.size else ""
-        probabilities = sequence.answer.probabilities(row) if sequence.answer.wants_probs else ()
+        probabilities = answer.probabilities() if answer.wants_probs else ()
         return Sampled(sequence, row.tokens[: row.n_tokens], text, row.finish, probabilities)
 
     def close(self) -> None:

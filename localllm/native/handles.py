@@ -1,8 +1,11 @@
 """Owners of native objects: one class per kind of C handle, each freed exactly once and never before what depends on it.
 
 Every owner holds what it depends on, so that order of release follows from references alone. Release happens at `close()`,
-at garbage collection, or at interpreter exit (newest first), whichever comes first; `weakref.finalize` guarantees one of
-them, without a `__del__`. A constructor that fails has registered nothing.
+at garbage collection, or at interpreter exit, whichever comes first; `weakref.finalize` guarantees one of them, without a
+`__del__`. A constructor that fails has registered nothing.
+
+At exit finalizers run newest first: contexts before their models, but also an answer's sampler before the engine whose thread
+is using it. So what is only memory (samplers, texts, templates) is left to the end of the process.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ from localllm.native.library import Native, load
 class Owned:
     """A C pointer with its release function. The owner classes below have one each."""
 
-    def __init__(self, owner: object, pointer: int, release: Callable[[int], object], name: str) -> None:
+    def __init__(self, owner: object, pointer: int, release: Callable[[int], object], name: str, at_exit: bool = True) -> None:
         self._name = name
         self._pointer = pointer
         self._finalizer = weakref.finalize(owner, release, pointer)
+        self._finalizer.atexit = at_exit
 
     @property
     def pointer(self) -> int:
@@ -173,7 +177,7 @@ class Sampler:
         out = localllm_h.lm_sampler_p()
         text = json.dumps(options, allow_nan=False).encode()
         self.native.check(self.native.lm_sampler_create(model.pointer, text, ctypes.byref(out)))
-        self._owned = Owned(self, _address(out), self.native.lm_sampler_free, "sampler")
+        self._owned = Owned(self, _address(out), self.native.lm_sampler_free, "sampler", at_exit=False)
 
     @property
     def pointer(self) -> int:
@@ -211,7 +215,7 @@ class Text:
         out = localllm_h.lm_text_p()
         text = json.dumps(options).encode()
         self.native.check(self.native.lm_text_create(model.pointer, text, ctypes.byref(out)))
-        self._owned = Owned(self, _address(out), self.native.lm_text_free, "text")
+        self._owned = Owned(self, _address(out), self.native.lm_text_free, "text", at_exit=False)
 
     @property
     def pointer(self) -> int:
@@ -253,7 +257,7 @@ class Chat:
         pointer = model.pointer if model else None
         text = source.encode() if source else None
         self.native.check(self.native.lm_chat_create(pointer, text, ctypes.byref(out)))
-        self._owned = Owned(self, _address(out), self.native.lm_chat_free, "chat")
+        self._owned = Owned(self, _address(out), self.native.lm_chat_free, "chat", at_exit=False)
 
     @property
     def pointer(self) -> int:
@@ -281,7 +285,7 @@ class Parser:
         self.native = load()
         out = localllm_h.lm_parser_p()
         self.native.check(self.native.lm_parser_create(json.dumps(options).encode(), ctypes.byref(out)))
-        self._owned = Owned(self, _address(out), self.native.lm_parser_free, "parser")
+        self._owned = Owned(self, _address(out), self.native.lm_parser_free, "parser", at_exit=False)
 
     def parse(self, text: str, is_partial: bool) -> dict[str, Any]:
         """A whole or partial answer as {"role", "content", "reasoning_content", "tool_calls"}."""

@@ -554,8 +554,9 @@ def test_the_interpreter_exits_cleanly_with_an_open_engine(models, ending):
         "request = Request(prompt=(1, 2, 3), sampling=SamplingParams(temperature=0, ignore_eos=True))\n"
         f"{ending}\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+    for _ in range(4):  # what goes wrong at exit goes wrong now and then
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 
 
 def test_output_that_is_no_number_is_an_error(builder, engine_for):

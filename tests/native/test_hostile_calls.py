@@ -174,11 +174,14 @@ def test_rows_with_wrong_fields_fail_alone(native, engine_for):
         localllm_h.lm_row(sampler=sampler.pointer, tokens=tokens, max_tokens=1, n_top=5),
         localllm_h.lm_row(sampler=sampler.pointer, tokens=tokens, max_tokens=1, text=0xDEAD),
     ]
-    rows = (localllm_h.lm_row * (len(bad) + 1))(*bad, good)
+    pointer = ctypes.POINTER(localllm_h.lm_row)
+    rows = (pointer * (len(bad) + 1))(*map(ctypes.pointer, [*bad, good]))
     assert native.lm_step(context, rows, len(rows)) == OK
-    assert all(row.status == INVALID and row.error for row in rows[:-1])
-    assert rows[len(bad)].status == OK and rows[len(bad)].n_tokens == 1
+    assert all(row.status == INVALID and row.error for row in bad)
+    assert (good.status, good.n_tokens, good.max_tokens) == (OK, 1, 0)
     assert native.lm_step(context, rows, -1) == INVALID
+    assert native.lm_step(context, (pointer * 2)(), 2) == INVALID
+    assert native.lm_run(context, ctypes.byref(llama_h.llama_batch()), rows, len(rows)) == INVALID
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 1
+LM_ABI_VERSION = 2
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -146,7 +146,8 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_text_free": (c_int, (lm_text_p,)),
     "lm_text_push": (c_int, (lm_text_p, llama_token, POINTER(POINTER(c_char)), POINTER(c_size_t), POINTER(c_int))),
     "lm_text_flush": (c_int, (lm_text_p, POINTER(POINTER(c_char)), POINTER(c_size_t))),
-    "lm_step": (c_int, (llama_context_p, POINTER(lm_row), c_int32)),
+    "lm_step": (c_int, (llama_context_p, POINTER(POINTER(lm_row)), c_int32)),
+    "lm_run": (c_int, (llama_context_p, POINTER(llama_batch), POINTER(POINTER(lm_row)), c_int32)),
     "lm_chat_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_chat_p))),
     "lm_chat_free": (c_int, (lm_chat_p,)),
     "lm_chat_info": (c_int, (lm_chat_p, POINTER(POINTER(c_char)))),

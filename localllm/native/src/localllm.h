@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 1
+#define LM_ABI_VERSION 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -169,7 +169,7 @@ typedef struct lm_row {
     int32_t index;             // in: batch index of the last known token; drafted tokens follow it without a gap
     int32_t n_draft;           // in
     int32_t n_top;             // in: candidates wanted for each token
-    int32_t max_tokens;        // in: at most so many tokens, >= 1
+    int32_t max_tokens;        // in: at most so many tokens, >= 1; out: what is left of them
     bool sampled_probs;        // in: probabilities after the sampler chain, not the model's own
     bool ignore_eog;           // in: go on after an end-of-generation token
 
@@ -182,7 +182,11 @@ typedef struct lm_row {
 } lm_row;
 
 // Samples, accepts, checks against drafts and stop rules, and renders text for all rows of a decoded batch.
-LM_API enum lm_status lm_step(struct llama_context * ctx, lm_row * rows, int32_t n_rows);
+LM_API enum lm_status lm_step(struct llama_context * ctx, lm_row ** rows, int32_t n_rows);
+
+// lm_decode and, if that succeeds, lm_step: a whole step of the engine in one call.
+LM_API enum lm_status lm_run(struct llama_context * ctx, const struct llama_batch * batch, lm_row ** rows,
+                             int32_t n_rows);
 
 // ---- chat ----------------------------------------------------------------------------------------------------------
 

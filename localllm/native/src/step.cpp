@@ -3,6 +3,7 @@
 #include "sampler.h"
 #include "text.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,7 @@ void step(llama_context * ctx, lm_row & row) {
             break;
         }
     }
+    row.max_tokens -= row.n_tokens;
     if (row.text) {
         if (row.finish != LM_FINISH_NONE) {
             row.text->flush();
@@ -77,18 +79,25 @@ void step(llama_context * ctx, lm_row & row) {
 
 } // namespace
 
-lm_status lm_step(llama_context * ctx, lm_row * rows, int32_t n_rows) {
+lm_status lm_step(llama_context * ctx, lm_row ** rows, int32_t n_rows) {
     return lm_guard(LM_INTERNAL, [&] {
         lm_require(ctx, "ctx: NULL");
         lm_require(n_rows >= 0 && (rows || n_rows == 0), "rows: NULL, or a negative number");
+        lm_require(std::find(rows, rows + n_rows, nullptr) == rows + n_rows, "rows: one of them is NULL");
         llama_synchronize(ctx);
         row_errors.assign(static_cast<size_t>(n_rows), "");
         for (int32_t i = 0; i < n_rows; i++) {
-            rows[i].status = lm_guard(LM_INTERNAL, [&] { step(ctx, rows[i]); });
-            if (rows[i].status != LM_OK) {
+            lm_row & row = *rows[i];
+            row.status = lm_guard(LM_INTERNAL, [&] { step(ctx, row); });
+            if (row.status != LM_OK) {
                 row_errors[static_cast<size_t>(i)] = lm_last_error();
             }
-            rows[i].error = row_errors[static_cast<size_t>(i)].c_str();
+            row.error = row_errors[static_cast<size_t>(i)].c_str();
         }
     });
+}
+
+lm_status lm_run(llama_context * ctx, const llama_batch * batch, lm_row ** rows, int32_t n_rows) {
+    const lm_status status = lm_decode(ctx, batch);
+    return status == LM_OK ? lm_step(ctx, rows, n_rows) : status;
 }
