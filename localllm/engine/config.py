@@ -83,6 +83,8 @@ class ContextConfig:
         swa_full: bool, keep the whole history of sliding-window layers (more memory, any prefix can be reused).
         rope_freq_base, rope_freq_scale: float, 0: from the model.
         max_queue: int, requests that may wait; 0: no limit.
+        prefix_cache: bool, keep what has been computed, and go on from there when a prompt begins alike.
+        kept_sequences: int, how many ended sequences may stay in the cells that are not needed otherwise.
     """
 
     n_ctx: int = 4096
@@ -100,6 +102,8 @@ class ContextConfig:
     rope_freq_base: float = 0.0
     rope_freq_scale: float = 0.0
     max_queue: int = 0
+    prefix_cache: bool = True
+    kept_sequences: int = 16
 
     def __post_init__(self) -> None:
         _integer("n_ctx", self.n_ctx, 0, 2**27)
@@ -109,12 +113,13 @@ class ContextConfig:
         _integer("n_threads", self.n_threads, 0, 512)
         _integer("n_threads_batch", self.n_threads_batch, 0, 512)
         _integer("max_queue", self.max_queue, 0, 2**31 - 1)
+        _integer("kept_sequences", self.kept_sequences, 0, 256 - self.parallel)
         _choice("flash_attention", self.flash_attention, FlashAttention)
         _choice("type_k", self.type_k, KVType)
         _choice("type_v", self.type_v, KVType)
         _number("rope_freq_base", self.rope_freq_base, 0, math.inf)
         _number("rope_freq_scale", self.rope_freq_scale, 0, math.inf)
-        for flag in ("offload_kqv", "op_offload", "swa_full"):
+        for flag in ("offload_kqv", "op_offload", "swa_full", "prefix_cache"):
             _boolean(flag, getattr(self, flag))
         if self.parallel > self.n_batch:
             raise InvalidRequestError("n_batch: smaller than parallel; every sequence needs room for one token")

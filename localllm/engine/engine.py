@@ -13,6 +13,7 @@ import weakref
 from collections.abc import AsyncGenerator, Generator
 from types import TracebackType
 
+from localllm.engine.cache.resident import Residents
 from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.params import model_params
 from localllm.engine.request import (
@@ -30,7 +31,7 @@ from localllm.engine.request import (
 )
 from localllm.engine.runner import Runner, Sampled
 from localllm.engine.scheduler import Chunk, Scheduler
-from localllm.engine.sequence import Sequence, State
+from localllm.engine.sequence import Sequence
 from localllm.errors import (
     ClosedError,
     ContextOverflowError,
@@ -181,7 +182,8 @@ class _Core:
 
     def __init__(self, model: Model, config: ContextConfig) -> None:
         self.runner = Runner(model, config)
-        self.scheduler = Scheduler(config.parallel, self.runner.n_ctx, self.runner.n_batch, self.runner.n_ubatch)
+        self.residents = Residents(self.runner.n_slots, self.runner.n_ctx, self.runner.cuttable, config.prefix_cache)
+        self.scheduler = Scheduler(config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
         self._ids = itertools.count()
@@ -269,11 +271,10 @@ class _Core:
         return True
 
     def _step(self) -> None:
-        while (victim := self.scheduler.overflowing()) is not None:
-            self._evict(victim)
         for sequence in self.scheduler.admit():
             self._start(sequence)
         chunks = self.scheduler.plan()
+        self.runner.apply(self.residents.take_actions())
         if not chunks:
             return
         with self._wake:
@@ -285,6 +286,7 @@ class _Core:
             return
         finally:
             self._in_batch = frozenset()
+        self.scheduler.computed(chunks)
         for result in results:
             self._deliver(result)
 
@@ -295,15 +297,13 @@ class _Core:
         except LocalLLMError as error:
             self._fail(sequence, error)
 
-    def _evict(self, sequence: Sequence) -> None:
-        self.runner.forget(sequence.slot)
-        self.scheduler.requeue(sequence)
-
     def _recover(self, chunks: list[Chunk], error: LocalLLMError) -> None:
         """After a failed decode: whatever can go on, goes on."""
         status = error.status if isinstance(error, NativeError) else localllm_h.LM_DECODE_FAILED
         if status == localllm_h.LM_ABORTED:
-            # Its sequences are cancelled, and are removed with their cells before the next step.
+            # All its sequences are cancelled and about to be removed. What was computed of the batch is not known.
+            for chunk in chunks:
+                self._take_back(chunk.sequence)
             return
         if status == localllm_h.LM_NO_SLOT:
             self._make_room()
@@ -311,15 +311,23 @@ class _Core:
         for chunk in chunks:
             self._fail(chunk.sequence, error)
         # The context may hold anything now. A new one costs the others a new prefill, not their answer.
-        for sequence in list(self.scheduler.running):
-            self._evict(sequence)
+        self.scheduler.requeue_all()
         self.runner.reset()
+
+    def _take_back(self, sequence: Sequence) -> None:
+        """Leaves a sequence with what it is known to have computed."""
+        if self.residents.cuttable:
+            self.residents.cut(sequence.slot, sequence.n_computed)
+        else:
+            self.scheduler.requeue(sequence)
 
     def _make_room(self) -> None:
         """llama.cpp found no cells although the scheduler counted enough (a sliding window has a cache of its own)."""
+        if self.residents.evict():
+            return
         victim = self.scheduler.youngest()
         if len(self.scheduler.running) > 1:
-            self._evict(victim)
+            self.scheduler.requeue(victim)
         elif victim.n_generated > 0:
             self._finish(victim, "length", localllm_h.LM_FINISH_LENGTH)
         else:
@@ -347,7 +355,7 @@ class _Core:
         seed = sequence.answer.seed if sequence.answer else 0
         event = Finished(
             reason,
-            Usage(len(sequence.request.prompt), sequence.n_generated),
+            Usage(len(sequence.request.prompt), sequence.n_generated, min(sequence.n_cached, len(sequence.request.prompt))),
             Timings(started - sequence.arrived, first - started, now - first),
             seed,
             stopped_by,  # type: ignore[arg-type]
@@ -358,8 +366,6 @@ class _Core:
         self._end(sequence, Failed(error))
 
     def _end(self, sequence: Sequence, event: Event) -> None:
-        if sequence.state is State.RUNNING:
-            self.runner.forget(sequence.slot)
         self.scheduler.remove(sequence)
         with self._wake:
             self._sequences.pop(sequence.id, None)

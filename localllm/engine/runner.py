@@ -6,11 +6,13 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
+from localllm.engine.cache.resident import Action
 from localllm.engine.config import ContextConfig
 from localllm.engine.params import context_params, sampler_options
 from localllm.engine.request import TokenLogprob, TopToken
 from localllm.engine.scheduler import Chunk
 from localllm.engine.sequence import Sequence
+from localllm.errors import NativeError
 from localllm.native import logs
 from localllm.native.bindings import llama as llama_h
 from localllm.native.bindings import localllm as localllm_h
@@ -88,6 +90,14 @@ class Sampled:
     error: Exception | None = None
 
 
+def _is_cuttable(model: Model, config: ContextConfig) -> bool:
+    """Whether the end of a sequence's state can be removed: not for recurrent states, nor for windows that have moved on."""
+    native, pointer = model.native, model.pointer
+    if native.llama_model_is_recurrent(pointer) or native.llama_model_is_hybrid(pointer):
+        return False
+    return config.swa_full or native.llama_model_n_swa(pointer) == 0
+
+
 class Runner:
     """Owns the context and the arrays of its batch.
 
@@ -100,6 +110,9 @@ class Runner:
         self.native = model.native
         self.model = model
         self._params = context_params(self.native, config, self.native.llama_model_n_ctx_train(model.pointer))
+        self.cuttable = _is_cuttable(model, config)
+        self.n_slots = config.parallel + (config.kept_sequences if config.prefix_cache else 0)
+        self._params.n_seq_max = self.n_slots
         self._abort = ctypes.c_int32(0)
         self._new_context()
         # llama.cpp rounds the number of cells up; what was asked for is the limit all the same.
@@ -141,9 +154,22 @@ class Runner:
         if sequence.answer is None:
             sequence.answer = Answer(self.model, sequence, self.n_ctx)
 
-    def forget(self, slot: int) -> None:
-        """Frees the KV cells of a slot."""
-        self.native.llama_memory_seq_rm(self.context.memory, slot, -1, -1)
+    def apply(self, actions: list[Action]) -> None:
+        """Carries out what the cache has decided about slots, in order."""
+        memory = self.context.memory
+        for action in actions:
+            if action.kind == "forget":
+                self.native.llama_memory_seq_rm(memory, action.slot, -1, -1)
+            elif action.kind == "cut":
+                self._cut(action.slot, action.length)
+            else:
+                # A state that cannot be cut is copied whole; the cache asks for it only where it ends.
+                end = action.length if self.cuttable else -1
+                self.native.llama_memory_seq_cp(memory, action.source, action.slot, -1, end)
+
+    def _cut(self, slot: int, length: int) -> None:
+        if not self.native.llama_memory_seq_rm(self.context.memory, slot, length, -1):
+            raise NativeError(f"llama.cpp could not cut sequence {slot} back to {length} tokens")
 
     def abort(self) -> None:
         """Stops the computation that runs now; callable from any thread. The next one begins unhindered."""
@@ -157,7 +183,7 @@ class Runner:
     def run(self, chunks: list[Chunk]) -> list[Sampled]:
         """Decodes one batch and samples every sequence whose chunk reaches its end.
 
-        `n_computed` of the sequences is moved on; their tokens are left to the caller.
+        The sequences are left as they are; moving them on is the caller's.
 
         Raises:
             NativeError: llama_decode failed; its status says how much of the context can still be used.
@@ -169,8 +195,6 @@ class Runner:
             logs.forward(self.native)
         if status:
             self.native.check(status)
-        for chunk in chunks:
-            chunk.sequence.n_computed += chunk.count
         return [self._result(sequence) for sequence, _ in outputs]
 
     def _fill(self, chunks: list[Chunk]) -> list[tuple[Sequence, int]]:

@@ -2,8 +2,13 @@
 
 Every running sequence that has an answer under way gets its one token first, so no stream waits for another's prompt. What is
 left of the batch goes to prompts, in order of arrival: a whole batch if nobody is streaming, else one micro-batch, so that a
-long prompt delays the running streams by no more than that. Waiting requests start when a slot is free and their tokens fit
-into the cells that are left. When the running sequences outgrow the cells, the youngest one gives its own back and waits
+long prompt delays the running streams by no more than that.
+
+A waiting request starts when a place is free and its tokens fit into the cells that are left or can be freed of idle prefixes. It
+goes on from the longest prefix that is resident. If a running sequence is about to compute more of the same prefix, the request
+waits for that instead of computing it a second time; others behind it may start meanwhile.
+
+When the running sequences outgrow the cells, idle prefixes go first, then the youngest sequence gives its own back and waits
 until another one has ended; starting it at once would only have it evicted again.
 """
 
@@ -12,7 +17,11 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass
 
+from localllm.engine.cache.resident import Donor, Holder, Residents, common_prefix
 from localllm.engine.sequence import Sequence, State
+
+# A shorter common prefix is computed again sooner than waited for.
+MIN_SHARED_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -29,82 +38,104 @@ class Chunk:
 
 
 class Scheduler:
-    """Queue, slots and batches.
+    """Queue, places and batches.
 
     Args:
-        parallel: int, slots.
-        n_cells: int, KV cells that all sequences share, in tokens.
+        parallel: int, sequences that run together.
+        residents: Residents, the slots and cells of the context.
         n_batch: int, most tokens in a batch.
         n_ubatch: int, most prompt tokens in a batch while answers are streaming.
     """
 
-    def __init__(self, parallel: int, n_cells: int, n_batch: int, n_ubatch: int) -> None:
-        self.n_cells = n_cells
+    def __init__(self, parallel: int, residents: Residents, n_batch: int, n_ubatch: int) -> None:
+        self.parallel = parallel
+        self.residents = residents
         self.n_batch = n_batch
         self.n_ubatch = n_ubatch
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
-        self._free_slots = list(range(parallel))
         self._crowded = False
 
     @property
     def idle(self) -> bool:
         return not self.waiting and not self.running
 
-    @property
-    def n_free_cells(self) -> int:
-        """Cells left when every running sequence has computed all it knows."""
-        return self.n_cells - sum(len(sequence.tokens) for sequence in self.running)
-
     def add(self, sequence: Sequence) -> None:
         """Puts a new request into the queue: by priority, then in order of arrival."""
         bisect.insort(self.waiting, sequence, key=lambda other: (-other.request.priority, other.id))
 
     def remove(self, sequence: Sequence) -> None:
-        """Takes a sequence out for good; its slot is free again."""
+        """Takes a sequence out for good; what it has computed stays resident."""
         if sequence.state is State.WAITING:
             self.waiting.remove(sequence)
         elif sequence.state is State.RUNNING:
-            self._release(sequence)
+            self.running.remove(sequence)
             self._crowded = False
+            self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed])
+            sequence.slot = -1
         sequence.state = State.FINISHED
 
     def requeue(self, sequence: Sequence) -> None:
         """Sends a running sequence back to wait; it will compute its tokens again, answer so far included."""
-        self._release(sequence)
+        self.running.remove(sequence)
+        self.residents.abandon(sequence.slot)
         self._crowded = True
+        sequence.slot = -1
+        sequence.n_computed = 0
         sequence.state = State.WAITING
         self.add(sequence)
 
-    def overflowing(self) -> Sequence | None:
-        """The running sequence to give up because the cells do not suffice for all: lowest priority, then latest arrival.
-
-        None if they suffice, or if there is only one.
-        """
-        if self.n_free_cells >= 0 or len(self.running) < 2:
-            return None
-        return self.youngest()
+    def requeue_all(self) -> None:
+        """The context was lost: everything that runs starts again."""
+        slots = [sequence.slot for sequence in self.running]
+        for sequence in self.running:
+            sequence.slot = -1
+            sequence.n_computed = 0
+            sequence.state = State.WAITING
+            self.add(sequence)
+        self.running.clear()
+        self.residents.clear(slots)
 
     def youngest(self) -> Sequence:
         """The running sequence of the lowest priority, among these the latest to arrive."""
         return max(self.running, key=lambda other: (-other.request.priority, other.id))
 
     def admit(self) -> list[Sequence]:
-        """Starts waiting requests, first in line first, while slots and cells last. Returns those that started."""
+        """Starts waiting requests, first in line first, while places and cells last. Returns those that started."""
         started: list[Sequence] = []
         if self._crowded and self.running:
             return started
-        # One cell more for every running sequence, whose next token needs it.
-        while self.waiting and self._free_slots and len(self.waiting[0].tokens) <= self.n_free_cells - len(self.running):
-            sequence = self.waiting.pop(0)
-            sequence.slot = self._free_slots.pop(0)
-            sequence.state = State.RUNNING
-            self.running.append(sequence)
+        for sequence in list(self.waiting):
+            if len(self.running) >= self.parallel:
+                break
+            donor = self.residents.donor(sequence.tokens, self._holders())
+            if self._should_wait(sequence, donor.length if donor else 0):
+                continue
+            if not self._start(sequence, donor):
+                break
             started.append(sequence)
         return started
 
     def plan(self) -> list[Chunk]:
-        """The next batch: one chunk per sequence, none empty. Empty if nothing runs."""
+        """The next batch: one chunk per sequence, none empty. Empty if nothing runs. Makes room for it first."""
+        chunks = self._chunks()
+        while sum(chunk.count for chunk in chunks) > self.residents.n_free_cells:
+            if not self.residents.evict():
+                if len(self.running) < 2:
+                    break
+                self.requeue(self.youngest())
+                chunks = self._chunks()
+        return chunks
+
+    def computed(self, chunks: list[Chunk]) -> None:
+        """A planned batch has been decoded."""
+        for chunk in chunks:
+            chunk.sequence.n_computed += chunk.count
+            self.residents.grow(chunk.sequence.slot, chunk.count)
+
+    # ---- inside
+
+    def _chunks(self) -> list[Chunk]:
         chunks = [Chunk(sequence, sequence.n_computed, 1) for sequence in self.running if sequence.decoding]
         room = min(self.n_batch - len(chunks), self.n_ubatch if chunks else self.n_batch)
         for sequence in self.running:
@@ -114,8 +145,32 @@ class Scheduler:
                 room -= count
         return chunks
 
-    def _release(self, sequence: Sequence) -> None:
-        self.running.remove(sequence)
-        bisect.insort(self._free_slots, sequence.slot)
-        sequence.slot = -1
-        sequence.n_computed = 0
+    def _holders(self) -> list[Holder]:
+        return [Holder(other.slot, other.tokens, other.n_computed) for other in self.running]
+
+    def _should_wait(self, sequence: Sequence, resident: int) -> bool:
+        """Whether somebody is about to compute so much of the same prefix that it pays to wait for it."""
+        for other in self.running:
+            if other.n_pending > 1:
+                common = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
+                # A state that cannot be cut is of use only where the other one stops.
+                useful = self.residents.cuttable or common == len(other.tokens)
+                there = max(resident, other.n_computed)
+                # Having waited for most of a long prefix, one waits for the rest of it, too.
+                if useful and (common >= there + MIN_SHARED_TOKENS or common > there >= MIN_SHARED_TOKENS):
+                    return True
+        return False
+
+    def _start(self, sequence: Sequence, donor: Donor | None) -> bool:
+        # One cell more for everybody, whose next token needs it.
+        reserved = sum(other.n_pending for other in self.running) + len(self.running) + 1
+        place = self.residents.start(sequence.tokens, donor, reserved if self.running else 0)
+        if place is None:
+            return False
+        self.waiting.remove(sequence)
+        sequence.slot, sequence.n_computed = place
+        if sequence.n_generated == 0:
+            sequence.n_cached = sequence.n_computed
+        sequence.state = State.RUNNING
+        self.running.append(sequence)
+        return True

@@ -29,6 +29,7 @@ class Sequence:
         id: int, counts up in order of arrival.
         tokens: the prompt and what was generated so far.
         n_computed: int, tokens that are in the KV cache.
+        n_cached: int, tokens that were resident already when it started.
         slot: int, the sequence's id within llama.cpp; -1 while it waits.
         answer: what the runner keeps for it (sampler, text, row); None until it starts for the first time.
     """
@@ -38,6 +39,7 @@ class Sequence:
     sink: Sink
     tokens: list[int]
     n_computed: int = 0
+    n_cached: int = 0
     slot: int = -1
     state: State = State.WAITING
     cancelled: bool = False

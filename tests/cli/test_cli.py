@@ -66,8 +66,8 @@ def test_errors_are_one_line_with_an_exit_code(arguments, code, message):
 
 def test_a_broken_pipe_is_no_traceback():
     program = f"{sys.executable} -m localllm run smollm2 'Count to twenty' -n 200 | head -c 5"
-    done = subprocess.run(program, shell=True, capture_output=True, text=True, timeout=120)
-    assert len(done.stdout) == 5 and done.stderr == ""
+    done = subprocess.run(program, shell=True, capture_output=True, timeout=120)
+    assert len(done.stdout) == 5 and done.stderr == b""
 
 
 def test_version_and_help():

@@ -5,33 +5,39 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localllm.engine.cache.resident import Residents
 from localllm.engine.request import Request
-from localllm.engine.scheduler import Scheduler
+from localllm.engine.scheduler import MIN_SHARED_TOKENS, Scheduler
 from localllm.engine.sequence import Sequence, State
 
 
-def make(number: int, n_prompt: int, max_tokens: int | None = None, priority: int = 0) -> Sequence:
-    request = Request(prompt=tuple(range(n_prompt)), max_tokens=max_tokens, priority=priority)
+def schedule(parallel: int, n_cells: int, n_batch: int, n_ubatch: int, kept: int = 4, cuttable: bool = True) -> Scheduler:
+    return Scheduler(parallel, Residents(parallel + kept, n_cells, cuttable), n_batch, n_ubatch)
+
+
+def make(
+    number: int, n_prompt: int, max_tokens: int | None = None, priority: int = 0, prompt: tuple[int, ...] | None = None
+) -> Sequence:
+    # Prompts of different requests share nothing unless they are given.
+    prompt = prompt or tuple(number * 1000 + at for at in range(n_prompt))
+    request = Request(prompt=prompt, max_tokens=max_tokens, priority=priority)
     return Sequence(number, request, lambda event: None, list(request.prompt))
 
 
 def compute(scheduler: Scheduler) -> list[tuple[int, int, bool]]:
     """One step as the engine does it: plan, move on, sample a token for each chunk that reaches its end."""
-    while (victim := scheduler.overflowing()) is not None:
-        scheduler.requeue(victim)
     scheduler.admit()
     chunks = scheduler.plan()
     done = [(chunk.sequence.id, chunk.count, chunk.sample) for chunk in chunks]
-    for chunk in chunks:
-        sample = chunk.sample
-        chunk.sequence.n_computed += chunk.count
+    scheduler.computed(chunks)
+    for chunk, (_, _, sample) in zip(chunks, done, strict=True):
         if sample:
             chunk.sequence.tokens.append(7)
     return done
 
 
 def test_a_prompt_alone_gets_whole_batches_and_samples_once_it_is_complete():
-    scheduler = Scheduler(parallel=2, n_cells=1000, n_batch=64, n_ubatch=16)
+    scheduler = schedule(parallel=2, n_cells=1000, n_batch=64, n_ubatch=16)
     scheduler.add(make(0, 150))
     assert [compute(scheduler) for _ in range(4)] == [
         [(0, 64, False)],
@@ -42,7 +48,7 @@ def test_a_prompt_alone_gets_whole_batches_and_samples_once_it_is_complete():
 
 
 def test_streams_go_first_and_a_long_prompt_takes_one_micro_batch_beside_them():
-    scheduler = Scheduler(parallel=3, n_cells=1000, n_batch=64, n_ubatch=16)
+    scheduler = schedule(parallel=3, n_cells=1000, n_batch=64, n_ubatch=16)
     scheduler.add(make(0, 4))
     scheduler.add(make(1, 4))
     assert compute(scheduler) == [(0, 4, True), (1, 4, True)]
@@ -53,7 +59,7 @@ def test_streams_go_first_and_a_long_prompt_takes_one_micro_batch_beside_them():
 
 
 def test_requests_join_at_the_next_step_and_wait_for_a_slot():
-    scheduler = Scheduler(parallel=1, n_cells=1000, n_batch=64, n_ubatch=16)
+    scheduler = schedule(parallel=1, n_cells=1000, n_batch=64, n_ubatch=16)
     first, second = make(0, 4), make(1, 4)
     scheduler.add(first)
     scheduler.add(second)
@@ -61,11 +67,11 @@ def test_requests_join_at_the_next_step_and_wait_for_a_slot():
     assert (first.state, second.state) == (State.RUNNING, State.WAITING)
     scheduler.remove(first)
     assert compute(scheduler) == [(1, 4, True)]
-    assert (first.state, second.slot) == (State.FINISHED, 0)
+    assert (first.state, second.state) == (State.FINISHED, State.RUNNING)
 
 
 def test_priority_comes_before_arrival():
-    scheduler = Scheduler(parallel=1, n_cells=1000, n_batch=64, n_ubatch=16)
+    scheduler = schedule(parallel=1, n_cells=1000, n_batch=64, n_ubatch=16)
     for number, priority in enumerate([0, 5, 0, 5]):
         scheduler.add(make(number, 4, priority=priority))
     order = []
@@ -77,7 +83,7 @@ def test_priority_comes_before_arrival():
 
 
 def test_cells_run_out_the_youngest_waits_until_another_has_ended():
-    scheduler = Scheduler(parallel=2, n_cells=24, n_batch=64, n_ubatch=64)
+    scheduler = schedule(parallel=2, n_cells=24, n_batch=64, n_ubatch=64)
     old, young = make(0, 8), make(1, 8)
     scheduler.add(old)
     scheduler.add(young)
@@ -94,22 +100,25 @@ def test_cells_run_out_the_youngest_waits_until_another_has_ended():
 
 
 def test_a_single_sequence_is_never_evicted():
-    scheduler = Scheduler(parallel=2, n_cells=8, n_batch=64, n_ubatch=64)
+    scheduler = schedule(parallel=2, n_cells=8, n_batch=64, n_ubatch=64)
     only = make(0, 8)
     scheduler.add(only)
     compute(scheduler)
-    assert len(only.tokens) == 9 and scheduler.overflowing() is None
+    assert len(only.tokens) == 9 and only.state is State.RUNNING
+    compute(scheduler)
+    assert only.state is State.RUNNING
 
 
 def test_a_waiting_or_running_sequence_can_be_removed_at_any_time():
-    scheduler = Scheduler(parallel=1, n_cells=100, n_batch=8, n_ubatch=8)
+    scheduler = schedule(parallel=1, n_cells=100, n_batch=8, n_ubatch=8)
     running, waiting = make(0, 40), make(1, 4)
     scheduler.add(running)
     scheduler.add(waiting)
     compute(scheduler)
     scheduler.remove(waiting)
     scheduler.remove(running)
-    assert scheduler.idle and scheduler.plan() == [] and scheduler.n_free_cells == 100
+    assert scheduler.idle and scheduler.plan() == []
+    assert scheduler.residents.n_free_cells == 92 and len(scheduler.residents.idle) == 1, "what was computed stays"
 
 
 @given(
@@ -120,7 +129,7 @@ def test_a_waiting_or_running_sequence_can_be_removed_at_any_time():
     n_cells=st.integers(100, 160),
 )
 def test_every_request_ends_and_no_batch_breaks_a_limit(requests, parallel, n_batch, n_ubatch, n_cells):
-    scheduler = Scheduler(parallel, n_cells, n_batch, n_ubatch)
+    scheduler = schedule(parallel, n_cells, n_batch, n_ubatch)
     sequences = [make(number, n, limit, priority) for number, (n, limit, priority) in enumerate(requests)]
     for sequence in sequences:
         scheduler.add(sequence)
@@ -130,7 +139,9 @@ def test_every_request_ends_and_no_batch_breaks_a_limit(requests, parallel, n_ba
         assert len({number for number, _, _ in done}) == len(done)
         assert len(scheduler.running) <= parallel
         assert len({sequence.slot for sequence in scheduler.running}) == len(scheduler.running)
-        assert sum(sequence.n_computed for sequence in scheduler.running) <= n_cells
+        assert scheduler.residents.n_free_cells >= 0
+        for sequence in scheduler.running:
+            assert scheduler.residents.ledger.length(sequence.slot) == sequence.n_computed
         for sequence in list(scheduler.running):
             if sequence.n_generated >= (sequence.request.max_tokens or 0):
                 scheduler.remove(sequence)
@@ -138,3 +149,191 @@ def test_every_request_ends_and_no_batch_breaks_a_limit(requests, parallel, n_ba
             break
     assert all(sequence.state is State.FINISHED for sequence in sequences)
     assert all(sequence.n_generated == sequence.request.max_tokens for sequence in sequences)
+
+
+# ---- prefixes
+
+
+def finish(scheduler: Scheduler, sequence: Sequence, n_generated: int = 1) -> None:
+    while sequence.n_generated < n_generated:
+        compute(scheduler)
+    scheduler.remove(sequence)
+
+
+def actions(scheduler: Scheduler) -> list[tuple]:
+    return [(a.kind, a.slot, a.length, a.source) for a in scheduler.residents.take_actions()]
+
+
+def test_a_conversation_goes_on_in_its_slot():
+    scheduler = schedule(parallel=2, n_cells=1000, n_batch=64, n_ubatch=16)
+    first = make(0, 0, prompt=tuple(range(40)))
+    scheduler.add(first)
+    finish(scheduler, first, 5)
+    second = make(1, 0, prompt=(*first.tokens, 100, 101, 102))
+    scheduler.add(second)
+    assert compute(scheduler) == [(1, 4, True)], "the last token of the answer was chosen, not computed"
+    assert (second.n_cached, second.slot) == (44, 0) and actions(scheduler) == []
+
+
+def test_another_question_about_the_same_text_shares_its_cells_and_leaves_the_first_answer():
+    scheduler = schedule(parallel=2, n_cells=1000, n_batch=64, n_ubatch=16)
+    text = tuple(range(50))
+    first, second = make(0, 0, prompt=(*text, 100, 101)), make(1, 0, prompt=(*text, 200, 201))
+    scheduler.add(first)
+    finish(scheduler, first, 3)
+    used = scheduler.residents.ledger.n_used
+    scheduler.add(second)
+    assert compute(scheduler) == [(1, 2, True)]
+    assert actions(scheduler) == [("fork", 1, 50, 0)]
+    assert scheduler.residents.ledger.n_used == used + 2, "fifty cells are shared"
+    assert len(scheduler.residents.idle) == 1
+
+
+def test_the_same_prompt_again_computes_one_token():
+    scheduler = schedule(parallel=2, n_cells=1000, n_batch=64, n_ubatch=16)
+    for number in range(3):
+        sequence = make(number, 0, prompt=tuple(range(50)))
+        scheduler.add(sequence)
+        assert compute(scheduler) == [(number, 50 if number == 0 else 1, True)]
+        finish(scheduler, sequence)
+
+
+def test_requests_that_arrive_together_compute_their_common_text_once():
+    scheduler = schedule(parallel=8, n_cells=2000, n_batch=64, n_ubatch=64)
+    text = tuple(range(200))
+    sequences = [make(number, 0, prompt=(*text, 1000 + number, 2000 + number)) for number in range(8)]
+    for sequence in sequences:
+        scheduler.add(sequence)
+    total = 0
+    while any(sequence.n_generated == 0 for sequence in sequences):
+        total += sum(count for number, count, sample in compute(scheduler))
+    prompt_tokens = sum(len(sequence.request.prompt) - sequence.n_cached for sequence in sequences)
+    assert prompt_tokens == 200 + 8 * 2
+    assert scheduler.residents.ledger.n_used < 200 + 8 * 10
+
+
+def test_requests_behind_one_that_waits_for_a_prefix_may_start():
+    scheduler = schedule(parallel=3, n_cells=2000, n_batch=64, n_ubatch=64)
+    text = tuple(range(300))
+    first, same, other = make(0, 0, prompt=(*text, 1)), make(1, 0, prompt=(*text, 2)), make(2, 20)
+    for sequence in (first, same, other):
+        scheduler.add(sequence)
+    compute(scheduler)
+    assert [sequence.state for sequence in (first, same, other)] == [State.RUNNING, State.WAITING, State.RUNNING]
+
+
+def test_a_short_common_beginning_is_not_waited_for():
+    scheduler = schedule(parallel=3, n_cells=2000, n_batch=64, n_ubatch=64)
+    text = tuple(range(MIN_SHARED_TOKENS - 1))
+    first, second = make(0, 0, prompt=(*text, *range(1000, 1200))), make(1, 0, prompt=(*text, 2))
+    scheduler.add(first)
+    scheduler.add(second)
+    compute(scheduler)
+    assert second.state is State.RUNNING
+
+
+def test_who_waits_for_a_prefix_goes_on_alone_when_the_other_is_cancelled():
+    scheduler = schedule(parallel=3, n_cells=2000, n_batch=64, n_ubatch=64)
+    text = tuple(range(300))
+    first, second = make(0, 0, prompt=(*text, 1)), make(1, 0, prompt=(*text, 2))
+    scheduler.add(first)
+    scheduler.add(second)
+    compute(scheduler)
+    scheduler.remove(first)
+    compute(scheduler)
+    assert second.state is State.RUNNING and second.n_cached == 64, "what the cancelled one had computed is used"
+
+
+def test_idle_prefixes_make_way_least_recently_used_first():
+    scheduler = schedule(parallel=1, n_cells=100, n_batch=64, n_ubatch=64)
+    for number in range(3):
+        sequence = make(number, 30)
+        scheduler.add(sequence)
+        finish(scheduler, sequence)
+    assert len(scheduler.residents.idle) == 3
+    big = make(7, 60)
+    scheduler.add(big)
+    compute(scheduler)
+    assert big.state is State.RUNNING
+    assert [entry.ids[0] for entry in scheduler.residents.idle] == [2000]
+
+
+def test_a_state_that_cannot_be_cut_is_continued_only_where_it_ends():
+    scheduler = schedule(parallel=2, n_cells=1000, n_batch=64, n_ubatch=16, cuttable=False)
+    first = make(0, 0, prompt=tuple(range(40)))
+    scheduler.add(first)
+    finish(scheduler, first, 3)
+    ended_at = first.tokens[: first.n_computed]
+    again = make(1, 0, prompt=tuple(range(40)))
+    onward = make(2, 0, prompt=(*ended_at, 7, 8, 9))
+    scheduler.add(again)
+    scheduler.add(onward)
+    compute(scheduler)
+    assert (again.n_cached, onward.n_cached) == (0, 42)
+
+
+def test_without_a_cache_nothing_stays():
+    residents = Residents(2, 100, True, keep=False)
+    scheduler = Scheduler(2, residents, 64, 64)
+    sequence = make(0, 30)
+    scheduler.add(sequence)
+    finish(scheduler, sequence)
+    assert residents.ledger.n_used == 0 and actions(scheduler) == [("forget", 0, 0, -1)]
+
+
+@given(
+    requests=st.lists(
+        st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=16), st.integers(1, 20), st.booleans()),
+        min_size=1,
+        max_size=14,
+    ),
+    parallel=st.integers(1, 4),
+    kept=st.integers(0, 4),
+    n_cells=st.integers(60, 120),
+    cuttable=st.booleans(),
+)
+def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cells, cuttable):
+    """Carries the actions out on lists of tokens, as llama.cpp does on cells, and compares what every slot holds."""
+    scheduler = schedule(parallel, n_cells, 16, 8, kept, cuttable)
+    slots: dict[int, list[int]] = {slot: [] for slot in range(parallel + kept)}
+    sequences = [
+        make(number, 0, limit, prompt=tuple(part for part in prompt for _ in range(3)))
+        for number, (prompt, limit, _) in enumerate(requests)
+    ]
+    arriving = list(zip(sequences, [cancel for _, _, cancel in requests], strict=True))
+    for step in range(5000):
+        if step % 3 == 0 and arriving:
+            sequence, cancel = arriving.pop(0)
+            scheduler.add(sequence)
+            if cancel and scheduler.running:
+                scheduler.remove(scheduler.running[0])
+        scheduler.admit()
+        chunks = scheduler.plan()
+        for action in scheduler.residents.take_actions():
+            if action.kind == "forget":
+                slots[action.slot].clear()
+            elif action.kind == "cut":
+                assert cuttable and action.length <= len(slots[action.slot])
+                del slots[action.slot][action.length :]
+            else:
+                assert not slots[action.slot] and (cuttable or action.length == len(slots[action.source]))
+                slots[action.slot] = slots[action.source][: action.length]
+        for chunk in chunks:
+            assert len(slots[chunk.sequence.slot]) == chunk.start
+            slots[chunk.sequence.slot].extend(chunk.sequence.tokens[chunk.start : chunk.start + chunk.count])
+        samples = [chunk.sample for chunk in chunks]
+        scheduler.computed(chunks)
+        for chunk, sample in zip(chunks, samples, strict=True):
+            if sample:
+                chunk.sequence.tokens.append(step % 2)
+        for sequence in scheduler.running:
+            assert slots[sequence.slot] == sequence.tokens[: sequence.n_computed]
+        for entry in scheduler.residents.idle:
+            assert tuple(slots[entry.payload]) == entry.ids
+        assert scheduler.residents.n_free_cells >= 0
+        for sequence in list(scheduler.running):
+            if sequence.n_generated >= sequence.request.max_tokens:
+                scheduler.remove(sequence)
+        if not arriving and scheduler.idle:
+            break
+    assert all(sequence.state is State.FINISHED for sequence in sequences)

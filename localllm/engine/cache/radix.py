@@ -125,33 +125,40 @@ class RadixTree:
         """Makes an entry its tier's most recently used."""
         self._tiers[entry.tier].move_to_end(entry)
 
-    def matches(self, ids: Sequence[int]) -> list[Match]:
-        """All entries that cover a beginning of `ids`, longest cover first. One walk for all tiers.
+    def matches(self, ids: Sequence[int]) -> Iterator[Match]:
+        """All entries that cover a beginning of `ids`, longest cover first; one walk for all tiers, lazily.
 
-        An entry on the way covers its whole length. One beyond the place where the query ends or parts from the tree covers
-        what they have in common, if it is not exact.
+        An entry on the way covers its whole length. One beyond the place where it parts from the query covers what they have in
+        common, if it is not exact.
         """
         query = tuple(ids)
-        found: list[Match] = []
+        # Every node on the way with the number of ids that lead to it, and the child that was gone on to.
+        path: list[tuple[_Node, int, _Node | None]] = []
         node, at = self._root, 0
+        partial: tuple[_Node, int] | None = None
         while True:
-            found.extend(Match(entry, at) for entry in node.entries if at > 0)
             child = node.children.get(query[at]) if at < len(query) else None
+            path.append((node, at, child))
             if child is None:
-                below = node.children.values()
                 break
             common = _common(child.edge, query, at)
-            at += common
             if common < len(child.edge):
-                below = (child,)  # type: ignore[assignment]
+                partial = (child, at + common)
                 break
-            node = child
-        if at > 0:
-            for top in below:
-                for deeper in self._walk(top):
-                    found.extend(Match(entry, at) for entry in deeper.entries if not entry.exact)
-        found.sort(key=lambda match: -match.length)
-        return found
+            node, at = child, at + common
+        if partial:
+            yield from self._below([partial[0]], partial[1])
+        for node, at, taken in reversed(path):
+            if at > 0:
+                yield from [Match(entry, at) for entry in node.entries]
+                yield from self._below([child for child in node.children.values() if child is not taken], at)
+
+    def _below(self, nodes: list[_Node], length: int) -> Iterator[Match]:
+        for top in nodes:
+            for deeper in self._walk(top):
+                for entry in deeper.entries:
+                    if not entry.exact:
+                        yield Match(entry, length)
 
     # ---- inside
 

@@ -1,0 +1,221 @@
+"""Prefixes in device memory: which slots of the context hold what, and who may go on from there. Pure policy.
+
+A sequence that has ended leaves its cells where they are. A new one that begins alike takes the slot over, or shares its cells
+(llama_memory_seq_cp) when the slot's own tail is worth keeping or still in use. What has to be done in llama.cpp is written
+down as actions, in order, for the runner to carry out before the next batch.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from localllm.engine.cache.cells import CellLedger
+from localllm.engine.cache.radix import Entry, RadixTree
+
+TIER = "device"
+
+
+@dataclass(frozen=True)
+class Action:
+    """What llama.cpp has to do: "forget" a slot, "cut" it to a length, or "fork" the beginning of `source` into it."""
+
+    kind: Literal["forget", "cut", "fork"]
+    slot: int
+    length: int = 0
+    source: int = -1
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A slot that a running sequence computes in: the ids whose state it holds."""
+
+    slot: int
+    ids: Sequence[int]
+    n_computed: int
+
+
+@dataclass(frozen=True)
+class Donor:
+    """Where a prefix can be taken from: a slot, how much of it, and its entry if the slot is idle."""
+
+    slot: int
+    length: int
+    entry: Entry | None
+
+
+class Residents:
+    """The slots of one context.
+
+    Args:
+        n_slots: int, sequences that the context can hold, running or idle.
+        n_cells: int, KV cells, in tokens.
+        cuttable: bool, whether a prefix of a state can be had by removing the rest: true for plain attention, false for
+            recurrent, hybrid and sliding-window models, which can only be continued where they are.
+        keep: bool, false: nothing stays when a sequence ends.
+    """
+
+    def __init__(self, n_slots: int, n_cells: int, cuttable: bool, keep: bool = True) -> None:
+        self.n_cells = n_cells
+        self.cuttable = cuttable
+        self.keep = keep
+        self.ledger = CellLedger()
+        self.idle = RadixTree()
+        self.actions: list[Action] = []
+        self._free = list(range(n_slots))
+
+    @property
+    def n_free_cells(self) -> int:
+        return self.n_cells - self.ledger.n_used
+
+    def take_actions(self) -> list[Action]:
+        actions, self.actions = self.actions, []
+        return actions
+
+    def donor(self, ids: Sequence[int], holders: Iterable[Holder]) -> Donor | None:
+        """The slot that covers most of `ids`, but for the last one, which has to be computed to choose what follows it."""
+        wanted = tuple(ids[:-1])
+        best: Donor | None = None
+        match = next(self.idle.matches(wanted), None)
+        if match is not None:
+            best = Donor(match.entry.payload, match.length, match.entry)
+        for holder in holders:
+            length = common_prefix(holder.ids[: holder.n_computed], wanted)
+            usable = length > 0 and (self.cuttable or length == holder.n_computed)
+            if usable and (best is None or length > best.length):
+                best = Donor(holder.slot, length, None)
+        return best
+
+    def start(self, ids: Sequence[int], donor: Donor | None, n_reserved: int) -> tuple[int, int] | None:
+        """A slot for a new sequence.
+
+        Args:
+            ids: all its known tokens.
+            donor: from `donor`, or None.
+            n_reserved: cells that running sequences are going to need.
+
+        Returns:
+            (slot, tokens that it holds already), or None if there is no room. Idle prefixes are evicted for it, the least
+            recently used first, the donor last.
+        """
+        length = donor.length if donor else 0
+        entry = donor.entry if donor else None
+        if entry is not None:
+            entry.pins += 1
+        try:
+            roomy = self._make_room(len(ids) - length + n_reserved)
+        finally:
+            if entry is not None:
+                entry.pins -= 1
+        if not roomy and donor is not None:
+            return self.start(ids, None, n_reserved)
+        if not roomy:
+            return None
+        if donor is None:
+            slot = self._free_slot(None)
+            return None if slot is None else (slot, 0)
+        if entry is not None and len(entry) == length:
+            return self._take_over(entry, length), length
+        slot = self._free_slot(entry)
+        if slot is not None:
+            self.ledger.fork(donor.slot, slot, length)
+            self.actions.append(Action("fork", slot, length, donor.slot))
+            return slot, length
+        return None if entry is None else (self._take_over(entry, length), length)
+
+    def grow(self, slot: int, n_cells: int) -> None:
+        """A running sequence has computed more tokens."""
+        self.ledger.append(slot, n_cells)
+
+    def cut(self, slot: int, length: int) -> None:
+        """Takes back what a running sequence has computed beyond `length`, known or not."""
+        self.ledger.cut(slot, min(length, self.ledger.length(slot)))
+        self.actions.append(Action("cut", slot, length))
+
+    def leave(self, slot: int, ids: Sequence[int]) -> None:
+        """A sequence has ended; the slot holds the state after `ids`, which stays if it can be of use."""
+        known = tuple(ids)
+        if not self.keep or not known or self._covered(known):
+            self._forget(slot)
+            return
+        if self.cuttable:
+            for match in list(self.idle.matches(known)):
+                if len(match.entry) == match.length:
+                    self.drop(match.entry)
+        self.idle.add(Entry(TIER, known, slot, len(known), exact=not self.cuttable))
+
+    def abandon(self, slot: int) -> None:
+        """A sequence has to give its slot back with all cells."""
+        self._forget(slot)
+
+    def evict(self) -> bool:
+        """Frees the least recently used idle prefix. False if there is none that may go."""
+        for entry in self.idle:
+            if not entry.pins:
+                self.drop(entry)
+                return True
+        return False
+
+    def drop(self, entry: Entry) -> None:
+        """Frees an idle prefix."""
+        self.idle.remove(entry)
+        self._forget(entry.payload)
+
+    def clear(self, running: Iterable[int] = ()) -> None:
+        """Forgets everything: the context was made anew. `running` slots go back, too."""
+        for entry in list(self.idle):
+            self.drop(entry)
+        for slot in running:
+            self._forget(slot)
+        self.actions.clear()
+
+    # ---- inside
+
+    def _covered(self, ids: tuple[int, ...]) -> bool:
+        """Whether an idle prefix already gives all that this one could give."""
+        match = next(self.idle.matches(ids), None)
+        return match is not None and match.length == len(ids) and (self.cuttable or len(match.entry) == len(ids))
+
+    def _make_room(self, n_cells: int) -> bool:
+        while self.n_free_cells < n_cells:
+            if not self.evict():
+                return False
+        return True
+
+    def _free_slot(self, spare: Entry | None) -> int | None:
+        """An empty slot, by eviction if need be, but not of `spare`."""
+        if not self._free:
+            victim = next((entry for entry in self.idle if entry is not spare and not entry.pins), None)
+            if victim is None:
+                return None
+            self.drop(victim)
+        return self._free.pop(0)
+
+    def _take_over(self, entry: Entry, length: int) -> int:
+        slot: int = entry.payload
+        self.idle.remove(entry)
+        if length < len(entry):
+            self.cut(slot, length)
+        return slot
+
+    def _forget(self, slot: int) -> None:
+        self.ledger.clear(slot)
+        self.actions.append(Action("forget", slot))
+        bisect.insort(self._free, slot)
+
+
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many first items two sequences share. Compares slices, so the work is done in C."""
+    one, other = list(one), list(other)
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

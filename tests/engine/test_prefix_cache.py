@@ -1,0 +1,179 @@
+"""Reuse of what has been computed: the answers stay the same, and the work does not."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from localllm import ContextConfig, Delta, Engine, Request, SamplingParams
+from localllm.engine.request import Finished
+
+PROBED = SamplingParams(temperature=0, ignore_eos=True, n_probs=5)
+# Plain attention can be continued anywhere; the others only where a state ends.
+CUTTABLE = ["qwen3", "qwen3moe"]
+UNCUTTABLE = ["gemma3", "qwen35", "mamba2", "lfm2"]
+
+
+def request(engine: Engine, text: str, max_tokens: int = 12, **options) -> Request:
+    return Request(prompt=tuple(engine.model.tokenize(text, True, True)), max_tokens=max_tokens, sampling=PROBED, **options)
+
+
+def follow_up(earlier: Request, answer, engine: Engine, text: str) -> Request:
+    more = engine.model.tokenize(text, False, True)
+    return Request(prompt=(*earlier.prompt, *answer.tokens, *more), max_tokens=12, sampling=PROBED)
+
+
+def assert_same(one, other) -> None:
+    """As in test_engine: equal but for roundings, which may decide only between tokens that are as good as equal."""
+    for mine, theirs in zip(one, other, strict=True):
+        assert abs(mine.logprob - theirs.logprob) < 0.02
+        if mine.token != theirs.token:
+            places = {top.token: top.logprob for top in mine.top}
+            assert theirs.token in places and places[mine.token] - places[theirs.token] < 0.02
+            return
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """Counts the tokens that an engine computes."""
+
+    def watch(engine: Engine) -> list[int]:
+        sizes: list[int] = []
+        run = engine._core.runner.run
+        monkeypatch.setattr(
+            engine._core.runner, "run", lambda chunks: (sizes.append(sum(c.count for c in chunks)), run(chunks))[1]
+        )
+        return sizes
+
+    return watch
+
+
+@pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
+def test_the_next_turn_computes_only_what_is_new_and_says_the_same(engine_for, count, name):
+    cold, warm = engine_for(name, prefix_cache=False), engine_for(name)
+    first = request(warm, "What is the capital of France? " * 4)
+    answer = warm.generate(first)
+    second = follow_up(first, answer, warm, " one two three")
+    sizes = count(warm)
+    again = warm.generate(second)
+    assert again.usage.cached_tokens == len(first.prompt) + len(answer.tokens) - 1
+    assert sum(sizes) == len(second.prompt) - again.usage.cached_tokens + len(again.tokens) - 1
+    fresh = cold.generate(second)
+    assert fresh.usage.cached_tokens == 0
+    assert_same(fresh.logprobs, again.logprobs)
+
+
+def test_on_a_trained_model_warm_and_cold_texts_are_equal(engine_for, trained):
+    cold, warm = engine_for(trained, n_ctx=1024, prefix_cache=False), engine_for(trained, n_ctx=1024)
+    for text in ("The ", "It was ", "one two "):
+        first = request(warm, text, 40)
+        answer = warm.generate(first)
+        second = follow_up(first, answer, warm, " and ")
+        warmed = warm.generate(second)
+        assert warmed.usage.cached_tokens > 0 and warmed.tokens == cold.generate(second).tokens
+
+
+@pytest.mark.parametrize("name", CUTTABLE)
+def test_another_question_about_the_same_text_computes_only_the_question(engine_for, count, name):
+    engine, cold = engine_for(name), engine_for(name, prefix_cache=False)
+    text = "the quick brown fox jumps over the lazy dog " * 8
+    engine.generate(request(engine, text + "one"))
+    sizes = count(engine)
+    for question in ("two two", "three", "What is a fox?"):
+        asked = request(engine, text + question)
+        answer = engine.generate(asked)
+        assert answer.usage.cached_tokens >= len(engine.model.tokenize(text, True, True)) - 2
+        assert_same(cold.generate(asked).logprobs, answer.logprobs)
+    assert sum(sizes) < 3 * (12 + 12)
+
+
+@pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
+def test_asking_the_same_again_gives_the_same(engine_for, name):
+    engine = engine_for(name)
+    asked = request(engine, "one two three four five six seven " * 3)
+    answers = [engine.generate(asked) for _ in range(3)]
+    for answer in answers[1:]:
+        assert_same(answers[0].logprobs, answer.logprobs)
+    if name in CUTTABLE:
+        assert answers[1].usage.cached_tokens == len(asked.prompt) - 1, "one token has to be computed to choose the next"
+
+
+def test_questions_that_arrive_together_compute_their_text_once(engine_for, count):
+    engine, cold = engine_for("qwen3", n_ctx=2048, parallel=8), engine_for("qwen3", n_ctx=2048, prefix_cache=False)
+    text = "What is the capital of France? The capital of France is Paris. " * 16
+    asked = [
+        request(engine, f"{text}{question}") for question in ("one", "two", "three", "four", "five", "six", "seven", "eight")
+    ]
+    sizes = count(engine)
+    events: list[list] = [[] for _ in asked]
+    ended = [threading.Event() for _ in asked]
+
+    def sink(place):
+        def put(event):
+            events[place].append(event)
+            if isinstance(event, Finished):
+                ended[place].set()
+
+        return put
+
+    for place, each in enumerate(asked):
+        engine.submit(each, sink(place))
+    assert all(event.wait(60) for event in ended)
+    distinct = max(len(each.prompt) for each in asked) + sum(8 for _ in asked)
+    prompt_tokens = sum(sizes) - sum(11 for _ in asked)
+    assert prompt_tokens <= 1.15 * distinct
+    for each, seen in zip(asked, events, strict=True):
+        given = [entry for event in seen if isinstance(event, Delta) for entry in event.logprobs]
+        assert_same(cold.generate(each).logprobs, given)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35"])
+def test_a_cancelled_prompt_leaves_what_it_had_computed_in_order(engine_for, name):
+    engine, cold = engine_for(name, n_ctx=4096, n_batch=64, n_ubatch=32), engine_for(name, n_ctx=4096, prefix_cache=False)
+    long = request(engine, "the lazy dog " * 400)
+    for _ in range(3):
+        ended = threading.Event()
+        request_id = engine.submit(long, lambda event, ended=ended: ended.set() if isinstance(event, Finished) else None)
+        while not engine._core._in_batch and not ended.is_set():
+            pass
+        engine.cancel(request_id)
+        assert ended.wait(30)
+    short = Request(prompt=long.prompt[:300], max_tokens=8, sampling=PROBED)
+    assert_same(cold.generate(short).logprobs, engine.generate(short).logprobs)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35", "mamba2"])
+def test_many_conversations_in_few_cells_stay_right(engine_for, name):
+    """More conversations than slots and cells: prefixes are evicted and computed again, and every answer is that of a cold engine."""
+    engine = engine_for(name, n_ctx=400, parallel=2, kept_sequences=2)
+    cold = engine_for(name, n_ctx=400, parallel=1, prefix_cache=False)
+    talks = [request(engine, f"{word} one two three", 8) for word in ("fox", "dog", "lazy", "quick", "capital", "Paris")]
+    for _ in range(3):
+        for place, talk in enumerate(talks):
+            answer = engine.generate(talk)
+            assert_same(cold.generate(talk).logprobs, answer.logprobs)
+            talks[place] = follow_up(talk, answer, engine, f" {place} and")
+
+
+def test_without_the_cache_nothing_is_kept(engine_for):
+    engine = engine_for("qwen3", prefix_cache=False)
+    for _ in range(2):
+        assert engine.generate(request(engine, "one two three")).usage.cached_tokens == 0
+    assert engine._core.residents.ledger.n_used == 0 and engine._core.runner.n_slots == 4
+
+
+def test_a_second_turn_through_the_chat_is_cached(smollm2):
+    from localllm import LocalModel
+
+    with LocalModel(smollm2, n_ctx=1024) as model:
+        messages = [{"role": "user", "content": "Tell me about rivers."}]
+        first = model.chat(messages, temperature=0, max_tokens=24)
+        messages += [{"role": "assistant", "content": first.message.content}, {"role": "user", "content": "And lakes?"}]
+        second = model.chat(messages, temperature=0, max_tokens=8)
+        assert second.usage.cached_tokens >= first.usage.prompt_tokens
+
+
+def test_a_context_of_many_slots_costs_a_dense_model_no_cells(models):
+    with Engine(str(models["qwen3"]), context=ContextConfig(n_ctx=256, parallel=4, kept_sequences=64)) as engine:
+        assert engine._core.runner.n_slots == 68 and engine.n_ctx == 256
