@@ -295,8 +295,27 @@ class LocalModel:
         if prompt.grammar and rest.get("grammar"):
             raise InvalidRequestError("grammar: not together with tools or json_schema, which make their own")
         rest["stop"] = (*_texts(rest.get("stop")), *prompt.stops)
-        request = _request(self._prompt_tokens(prompt.text), rest, others=names)
-        return dataclasses.replace(request, visible_tokens=prompt.visible_tokens, grammar=prompt.grammar), prompt
+        tokens = self._prompt_tokens(prompt.text)
+        request = _request(tokens, rest, others=names)
+        return dataclasses.replace(
+            request,
+            visible_tokens=prompt.visible_tokens,
+            grammar=prompt.grammar,
+            boundaries=self._boundaries(tokens, prompt),
+        ), prompt
+
+    def _boundaries(self, tokens: tuple[int, ...], prompt: Prompt) -> tuple[int, ...]:
+        """Where messages begin in a prompt, as far as the template tells."""
+        delimiters = (self.vocabulary.tokenize(text, add_special=False, parse_special=True) for text in prompt.delimiters)
+        return tuple(sorted({place for each in delimiters for place in _places(tokens, tuple(each))}))
+
+
+def _places(tokens: tuple[int, ...], pattern: tuple[int, ...]) -> list[int]:
+    """Where a run of ids occurs among others."""
+    if not pattern:
+        return []
+    starts = (at for at, token in enumerate(tokens) if token == pattern[0])
+    return [at for at in starts if tokens[at : at + len(pattern)] == pattern]
 
 
 def _require_kind(header: Header, path: Path, *kinds: str) -> None:

@@ -48,6 +48,7 @@ class Prompt:
         grammar: fields for the engine's Request.grammar.
         parser: what `localllm.native.handles.Parser` takes.
         plain: bool, the answer is its text: nothing to parse.
+        delimiters: texts with which messages begin.
     """
 
     text: str
@@ -56,6 +57,7 @@ class Prompt:
     grammar: dict[str, object]
     parser: dict[str, Any]
     plain: bool
+    delimiters: tuple[str, ...] = ()
 
 
 def render(chat: Chat, messages: Sequence[Mapping[str, Any]], options: ChatOptions) -> Prompt:
@@ -97,6 +99,7 @@ def render(chat: Chat, messages: Sequence[Mapping[str, Any]], options: ChatOptio
         grammar=_grammar(rendered),
         parser=rendered["parser"],
         plain=not rendered["parser"]["arena"] and not continues,
+        delimiters=tuple(entry["delimiter"] for entry in rendered["delimiters"]),
     )
 
 

@@ -24,6 +24,8 @@ class Request:
         stop_tokens: token ids that end the answer, besides the model's own.
         visible_tokens: special tokens (ids or texts) that are part of the answer's text, e.g. "<tool_call>".
         special: bool, show all special tokens.
+        boundaries: positions in the prompt where its messages begin. A model whose state cannot be cut (recurrent, hybrid,
+            sliding window) keeps checkpoints there, from which prompts that begin alike can go on.
         priority: int, waiting requests with a higher one start earlier; equal ones in order of arrival.
         grammar: fields of lm_sampler_create beyond SamplingParams that a chat template asks for (triggers and so on).
     """
@@ -35,6 +37,7 @@ class Request:
     stop_tokens: tuple[int, ...] = ()
     visible_tokens: tuple[int | str, ...] = ()
     special: bool = False
+    boundaries: tuple[int, ...] = ()
     priority: int = 0
     grammar: dict[str, object] = field(default_factory=dict)
 

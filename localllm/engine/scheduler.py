@@ -17,7 +17,7 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass
 
-from localllm.engine.cache.resident import Donor, Holder, Residents, common_prefix
+from localllm.engine.cache.resident import Donor, Holder, Residents, checkpoint_lengths, common_prefix
 from localllm.engine.sequence import Sequence, State
 
 # A shorter common prefix is computed again sooner than waited for.
@@ -61,7 +61,9 @@ class Scheduler:
         return not self.waiting and not self.running
 
     def add(self, sequence: Sequence) -> None:
-        """Puts a new request into the queue: by priority, then in order of arrival."""
+        """Puts a request into the queue: by priority, then in order of arrival."""
+        if not self.residents.cuttable and self.residents.keep:
+            sequence.checkpoints = checkpoint_lengths(len(sequence.request.prompt), sequence.request.boundaries)
         bisect.insort(self.waiting, sequence, key=lambda other: (-other.request.priority, other.id))
 
     def remove(self, sequence: Sequence) -> None:
@@ -130,8 +132,11 @@ class Scheduler:
     def computed(self, chunks: list[Chunk]) -> None:
         """A planned batch has been decoded."""
         for chunk in chunks:
-            chunk.sequence.n_computed += chunk.count
-            self.residents.grow(chunk.sequence.slot, chunk.count)
+            sequence = chunk.sequence
+            sequence.n_computed += chunk.count
+            self.residents.grow(sequence.slot, chunk.count)
+            if sequence.n_computed in sequence.checkpoints:
+                self.residents.checkpoint(sequence.slot, sequence.tokens[: sequence.n_computed])
 
     # ---- inside
 
@@ -140,7 +145,7 @@ class Scheduler:
         room = min(self.n_batch - len(chunks), self.n_ubatch if chunks else self.n_batch)
         for sequence in self.running:
             if room > 0 and not sequence.decoding:
-                count = min(sequence.n_pending, room)
+                count = min(sequence.n_pending, room, _up_to_checkpoint(sequence))
                 chunks.append(Chunk(sequence, sequence.n_computed, count))
                 room -= count
         return chunks
@@ -153,11 +158,12 @@ class Scheduler:
         for other in self.running:
             if other.n_pending > 1:
                 common = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
-                # A state that cannot be cut is of use only where the other one stops.
-                useful = self.residents.cuttable or common == len(other.tokens)
+                if not self.residents.cuttable:
+                    # Such a state is of use only where it is kept.
+                    common = max((length for length in other.checkpoints if length <= common), default=0)
                 there = max(resident, other.n_computed)
                 # Having waited for most of a long prefix, one waits for the rest of it, too.
-                if useful and (common >= there + MIN_SHARED_TOKENS or common > there >= MIN_SHARED_TOKENS):
+                if common >= there + MIN_SHARED_TOKENS or common > there >= MIN_SHARED_TOKENS:
                     return True
         return False
 
@@ -174,3 +180,9 @@ class Scheduler:
         sequence.state = State.RUNNING
         self.running.append(sequence)
         return True
+
+
+def _up_to_checkpoint(sequence: Sequence) -> int:
+    """Tokens until the next length at which the state is to be kept; all, if there is none."""
+    ahead = (length - sequence.n_computed for length in sequence.checkpoints if length > sequence.n_computed)
+    return min(ahead, default=sequence.n_pending)

@@ -31,6 +31,7 @@ class Sequence:
         n_computed: int, tokens that are in the KV cache.
         n_cached: int, tokens that were resident already when it started.
         slot: int, the sequence's id within llama.cpp; -1 while it waits.
+        checkpoints: lengths, ascending, at which its state is to be kept on the way.
         answer: what the runner keeps for it (sampler, text, row); None until it starts for the first time.
     """
 
@@ -41,6 +42,7 @@ class Sequence:
     n_computed: int = 0
     n_cached: int = 0
     slot: int = -1
+    checkpoints: tuple[int, ...] = ()
     state: State = State.WAITING
     cancelled: bool = False
     answer: Any = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.engine.cache.resident import Residents
+from localllm.engine.cache.resident import Residents, checkpoint_lengths
 from localllm.engine.request import Request
 from localllm.engine.scheduler import MIN_SHARED_TOKENS, Scheduler
 from localllm.engine.sequence import Sequence, State
@@ -269,7 +270,22 @@ def test_a_state_that_cannot_be_cut_is_continued_only_where_it_ends():
     scheduler.add(again)
     scheduler.add(onward)
     compute(scheduler)
-    assert (again.n_cached, onward.n_cached) == (0, 42)
+    assert (again.n_cached, onward.n_cached) == (39, 42), "before the last token of the prompt a checkpoint was kept"
+
+
+@pytest.mark.parametrize(
+    ("n_prompt", "boundaries", "kept"),
+    [
+        (200, (), (199,)),
+        (20, (), ()),
+        (200, (0, 40, 50, 100, 190, 200, 300), (50, 100, 190)),
+        (200, (10, 20), ()),
+        (1000, (500,), (500,)),
+        (200, (100, 180, 190), (100, 180, 190)),
+    ],
+)
+def test_checkpoints_are_spaced_and_the_last_boundary_is_kept(n_prompt, boundaries, kept):
+    assert checkpoint_lengths(n_prompt, boundaries) == kept
 
 
 def test_without_a_cache_nothing_stays():
@@ -301,14 +317,8 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
         for number, (prompt, limit, _) in enumerate(requests)
     ]
     arriving = list(zip(sequences, [cancel for _, _, cancel in requests], strict=True))
-    for step in range(5000):
-        if step % 3 == 0 and arriving:
-            sequence, cancel = arriving.pop(0)
-            scheduler.add(sequence)
-            if cancel and scheduler.running:
-                scheduler.remove(scheduler.running[0])
-        scheduler.admit()
-        chunks = scheduler.plan()
+
+    def carry_out() -> None:
         for action in scheduler.residents.take_actions():
             if action.kind == "forget":
                 slots[action.slot].clear()
@@ -318,6 +328,16 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
             else:
                 assert not slots[action.slot] and (cuttable or action.length == len(slots[action.source]))
                 slots[action.slot] = slots[action.source][: action.length]
+
+    for step in range(5000):
+        if step % 3 == 0 and arriving:
+            sequence, cancel = arriving.pop(0)
+            scheduler.add(sequence)
+            if cancel and scheduler.running:
+                scheduler.remove(scheduler.running[0])
+        scheduler.admit()
+        chunks = scheduler.plan()
+        carry_out()
         for chunk in chunks:
             assert len(slots[chunk.sequence.slot]) == chunk.start
             slots[chunk.sequence.slot].extend(chunk.sequence.tokens[chunk.start : chunk.start + chunk.count])
@@ -326,6 +346,7 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
         for chunk, sample in zip(chunks, samples, strict=True):
             if sample:
                 chunk.sequence.tokens.append(step % 2)
+        carry_out()
         for sequence in scheduler.running:
             assert slots[sequence.slot] == sequence.tokens[: sequence.n_computed]
         for entry in scheduler.residents.idle:

@@ -116,8 +116,11 @@ class Residents:
         if donor is None:
             slot = self._free_slot(None)
             return None if slot is None else (slot, 0)
-        if entry is not None and len(entry) == length:
-            return self._take_over(entry, length), length
+        if entry is not None:
+            self.idle.touch(entry)
+            # Nothing is lost: what goes on from here can be cut back to it. Other states are gone once they go on.
+            if self.cuttable and len(entry) == length:
+                return self._take_over(entry, length), length
         slot = self._free_slot(entry)
         if slot is not None:
             self.ledger.fork(donor.slot, slot, length)
@@ -145,6 +148,21 @@ class Residents:
                 if len(match.entry) == match.length:
                     self.drop(match.entry)
         self.idle.add(Entry(TIER, known, slot, len(known), exact=not self.cuttable))
+
+    def checkpoint(self, slot: int, ids: Sequence[int]) -> None:
+        """Keeps the state that a running sequence is in, after `ids`, as an idle prefix of its own.
+
+        A copy shares all attention cells; only the recurrent part is stored twice, in a state that the context has anyway.
+        """
+        known = tuple(ids)
+        if not self.keep or self._covered(known):
+            return
+        copy = self._free_slot(None)
+        if copy is None:
+            return
+        self.ledger.fork(slot, copy, len(known))
+        self.actions.append(Action("fork", copy, len(known), slot))
+        self.idle.add(Entry(TIER, known, copy, len(known), exact=True))
 
     def abandon(self, slot: int) -> None:
         """A sequence has to give its slot back with all cells."""
@@ -204,6 +222,28 @@ class Residents:
         self.ledger.clear(slot)
         self.actions.append(Action("forget", slot))
         bisect.insort(self._free, slot)
+
+
+# Nearer to each other, or to the beginning, checkpoints save less than they cost.
+MIN_CHECKPOINT_TOKENS = 32
+
+
+def checkpoint_lengths(n_prompt: int, boundaries: Iterable[int]) -> tuple[int, ...]:
+    """Where to keep the state of a prompt that cannot be cut later.
+
+    Args:
+        n_prompt: tokens of the prompt.
+        boundaries: positions where its messages begin; none: before its last token, so that the same prompt can be asked again.
+
+    Returns:
+        Ascending lengths, spaced but for the last two: from the one an answer can be had again, from the other another
+        question can be asked, however short the first one was.
+    """
+    chosen: list[int] = []
+    for length in sorted({place for place in boundaries if 0 < place < n_prompt} or {n_prompt - 1}, reverse=True):
+        if length >= MIN_CHECKPOINT_TOKENS and (len(chosen) < 2 or chosen[-1] - length >= MIN_CHECKPOINT_TOKENS):
+            chosen.append(length)
+    return tuple(reversed(chosen))
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
