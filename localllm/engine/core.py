@@ -145,14 +145,19 @@ class Core:
         if not chunks:
             return
         with self._wake:
+            if self._closing:
+                return
             self._in_batch = frozenset(chunk.sequence.id for chunk in chunks)
+            # Together, so that nobody can ask for an end of this batch and have it befall the next one.
+            self.runner.allow()
         try:
             results = self.runner.run(chunks)
         except LocalLLMError as error:
             self._recover(chunks, error)
             return
         finally:
-            self._in_batch = frozenset()
+            with self._wake:
+                self._in_batch = frozenset()
         self.scheduler.computed(chunks)
         for result in results:
             self._deliver(result)

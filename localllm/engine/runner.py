@@ -172,8 +172,12 @@ class Runner:
             raise NativeError(f"llama.cpp could not cut sequence {slot} back to {length} tokens")
 
     def abort(self) -> None:
-        """Stops the computation that runs now; callable from any thread. The next one begins unhindered."""
+        """Stops the computation that runs now; callable from any thread."""
         self._abort.value = 1
+
+    def allow(self) -> None:
+        """Takes an `abort` back that came too late or has had its effect."""
+        self._abort.value = 0
 
     def reset(self) -> None:
         """A new context in place of one whose state is unknown after a failure."""
@@ -190,7 +194,6 @@ class Runner:
         """
         outputs = self._fill(chunks)
         status = self.native.lm_run(self.context.pointer, self._batch_reference, self._rows, len(outputs))
-        self._abort.value = 0
         if self.native.lm_log_pending():
             logs.forward(self.native)
         if status:
