@@ -84,6 +84,7 @@ class ContextConfig:
         rope_freq_base, rope_freq_scale: float, 0: from the model.
         max_queue: int, requests that may wait; 0: no limit.
         prefix_cache: bool, keep what has been computed, and go on from there when a prompt begins alike.
+        cache_ram_bytes: int, RAM for copies of ended sequences, made in idle moments when cells or slots get scarce; 0: none.
         kept_sequences: int, how many ended sequences may stay in the cells that are not needed otherwise.
     """
 
@@ -104,6 +105,7 @@ class ContextConfig:
     max_queue: int = 0
     prefix_cache: bool = True
     kept_sequences: int = 16
+    cache_ram_bytes: int = 2**29
 
     def __post_init__(self) -> None:
         _integer("n_ctx", self.n_ctx, 0, 2**27)
@@ -113,6 +115,7 @@ class ContextConfig:
         _integer("n_threads", self.n_threads, 0, 512)
         _integer("n_threads_batch", self.n_threads_batch, 0, 512)
         _integer("max_queue", self.max_queue, 0, 2**31 - 1)
+        _integer("cache_ram_bytes", self.cache_ram_bytes, 0, 2**63 - 1)
         _integer("kept_sequences", self.kept_sequences, 0, 256 - self.parallel)
         _choice("flash_attention", self.flash_attention, FlashAttention)
         _choice("type_k", self.type_k, KVType)

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 
-from localllm.engine.cache.resident import Residents
+from localllm.engine.cache.resident import Action, Residents
 from localllm.engine.config import ContextConfig
 from localllm.engine.request import (
     Delta,
@@ -49,7 +49,14 @@ class Core:
 
     def __init__(self, model: Model, config: ContextConfig) -> None:
         self.runner = Runner(model, config)
-        self.residents = Residents(self.runner.n_slots, self.runner.n_ctx, self.runner.cuttable, config.prefix_cache)
+        self.residents = Residents(
+            self.runner.n_slots,
+            self.runner.n_ctx,
+            self.runner.cuttable,
+            keep=config.prefix_cache,
+            ram_bytes=config.cache_ram_bytes,
+            pays=self.runner.rates.restoring_pays,
+        )
         self.scheduler = Scheduler(config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
@@ -125,6 +132,8 @@ class Core:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
         with self._wake:
             while not self._inbox and not self._cancelled and self.scheduler.idle and not self._closing:
+                if self.residents.next_to_save() is not None:
+                    break
                 self._wake.wait()
             if self._closing:
                 return False
@@ -141,8 +150,13 @@ class Core:
         for sequence in self.scheduler.admit():
             self._start(sequence)
         chunks = self.scheduler.plan()
-        self.runner.apply(self.residents.take_actions())
+        failed = self.runner.apply(self.residents.take_actions())
+        if failed:
+            for action in failed:
+                self._start_over(action)
+            return
         if not chunks:
+            self._save_one()
             return
         with self._wake:
             if self._closing:
@@ -161,6 +175,21 @@ class Core:
         self.scheduler.computed(chunks)
         for result in results:
             self._deliver(result)
+
+    def _start_over(self, failed: Action) -> None:
+        """A sequence was to go on from a copy that is of no use: it computes everything, like without a cache."""
+        assert failed.entry is not None
+        self.residents.lost(failed.entry, failed.slot)
+        for sequence in self.scheduler.running:
+            if sequence.slot == failed.slot:
+                sequence.n_computed = sequence.n_cached = 0
+
+    def _save_one(self) -> None:
+        """Copies one idle prefix to RAM. One at a time, so that a new request waits for one copy at most."""
+        entry = self.residents.next_to_save() if self.scheduler.idle else None
+        if entry is not None:
+            data = self.runner.save(entry.payload)
+            self.residents.saved(entry, data, len(data))
 
     def _start(self, sequence: Sequence) -> None:
         sequence.started = sequence.started or time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +99,32 @@ def _is_cuttable(model: Model, config: ContextConfig) -> bool:
     return config.swa_full or native.llama_model_n_swa(pointer) == 0
 
 
+class Rates:
+    """How fast this machine computes prompts and copies states, from what was measured so far.
+
+    Attributes:
+        tokens_per_second, bytes_per_second: float; careful guesses at first.
+    """
+
+    def __init__(self) -> None:
+        self.tokens_per_second = 200.0
+        self.bytes_per_second = 1e9
+
+    def computed(self, n_tokens: int, seconds: float) -> None:
+        """A batch was decoded; small ones say nothing about prompts."""
+        if n_tokens >= 64 and seconds > 0:
+            self.tokens_per_second += 0.2 * (n_tokens / seconds - self.tokens_per_second)
+
+    def copied(self, n_bytes: int, seconds: float) -> None:
+        """A state was saved or restored."""
+        if seconds > 0:
+            self.bytes_per_second += 0.2 * (n_bytes / seconds - self.bytes_per_second)
+
+    def restoring_pays(self, n_bytes: int, n_tokens: int) -> bool:
+        """Whether copying so many bytes is quicker than computing so many tokens."""
+        return n_bytes / self.bytes_per_second < n_tokens / self.tokens_per_second
+
+
 class Runner:
     """Owns the context and the arrays of its batch.
 
@@ -120,6 +147,7 @@ class Runner:
         self.n_batch: int = self.native.llama_n_batch(self.context.pointer)
         self.n_ubatch: int = self.native.llama_n_ubatch(self.context.pointer)
         self._make_batch(self.n_batch)
+        self.rates = Rates()
         self._rows = (ctypes.POINTER(localllm_h.lm_row) * config.parallel)()
         self._last_outputs: list[tuple[Sequence, int]] = []
 
@@ -154,18 +182,45 @@ class Runner:
         if sequence.answer is None:
             sequence.answer = Answer(self.model, sequence, self.n_ctx)
 
-    def apply(self, actions: list[Action]) -> None:
-        """Carries out what the cache has decided about slots, in order."""
+    def apply(self, actions: list[Action]) -> list[Action]:
+        """Carries out what the cache has decided about slots, in order. Returns the restorations that failed."""
         memory = self.context.memory
+        failed: list[Action] = []
         for action in actions:
             if action.kind == "forget":
                 self.native.llama_memory_seq_rm(memory, action.slot, -1, -1)
             elif action.kind == "cut":
-                self._cut(action.slot, action.length)
+                if all(action.slot != other.slot for other in failed):
+                    self._cut(action.slot, action.length)
+            elif action.kind == "restore":
+                if not self._restore(action):
+                    failed.append(action)
             else:
                 # A state that cannot be cut is copied whole; the cache asks for it only where it ends.
                 end = action.length if self.cuttable else -1
                 self.native.llama_memory_seq_cp(memory, action.source, action.slot, -1, end)
+        return failed
+
+    def save(self, slot: int) -> Any:
+        """A copy of a slot's state, as a ctypes array of bytes."""
+        size = ctypes.c_size_t()
+        self.native.check(self.native.lm_state_save(self.context.pointer, slot, None, ctypes.byref(size)))
+        data = (ctypes.c_uint8 * size.value)()
+        begin = time.perf_counter()
+        self.native.check(self.native.lm_state_save(self.context.pointer, slot, data, ctypes.byref(size)))
+        self.rates.copied(size.value, time.perf_counter() - begin)
+        return data
+
+    def _restore(self, action: Action) -> bool:
+        assert action.entry is not None
+        data = action.entry.payload
+        begin = time.perf_counter()
+        status = self.native.lm_state_load(self.context.pointer, action.slot, data, len(data))
+        if status:
+            logs.logger.warning("a cached state was of no use: %s", self.native.lm_last_error().decode(errors="replace"))
+        else:
+            self.rates.copied(len(data), time.perf_counter() - begin)
+        return not status
 
     def _cut(self, slot: int, length: int) -> None:
         if not self.native.llama_memory_seq_rm(self.context.memory, slot, length, -1):
@@ -193,7 +248,9 @@ class Runner:
             NativeError: llama_decode failed; its status says how much of the context can still be used.
         """
         outputs = self._fill(chunks)
+        begin = time.perf_counter()
         status = self.native.lm_run(self.context.pointer, self._batch_reference, self._rows, len(outputs))
+        self.rates.computed(self._batch.n_tokens, time.perf_counter() - begin)
         if self.native.lm_log_pending():
             logs.forward(self.native)
         if status:

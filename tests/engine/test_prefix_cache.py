@@ -236,3 +236,81 @@ def test_a_chat_names_its_boundaries(models):
     assert first.usage.cached_tokens == 0 and other.usage.cached_tokens > 40
     again = model.chat(messages, temperature=0, max_tokens=4)
     assert again.usage.cached_tokens > other.usage.cached_tokens - 8 and again.message == first.message
+
+
+# ---- copies in RAM
+
+
+def settle(engine: Engine) -> None:
+    """Waits until the engine has nothing left to copy."""
+    core = engine._core
+    while True:
+        with core._wake:
+            if core.scheduler.idle and core.residents.next_to_save() is None:
+                return
+
+
+@pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
+def test_what_left_the_device_comes_back_from_ram(engine_for, count, name):
+    engine = engine_for(name, n_ctx=512, parallel=1, kept_sequences=3)
+    cold = engine_for(name, n_ctx=512, parallel=1, prefix_cache=False)
+    texts = [
+        "the quick brown fox " * 24,
+        "jumps over the lazy dog " * 20,
+        "one two three four five " * 20,
+        "What is the capital " * 20,
+    ]
+    asked = [request(engine, text, 8) for text in texts]
+    for each in asked:
+        engine.generate(each)
+        settle(engine)
+    onward = [Request(prompt=(*each.prompt, 5, 6, 7), max_tokens=8, sampling=PROBED) for each in asked]
+    sizes = count(engine)
+    answers = [engine.generate(each) for each in onward]
+    settle(engine)
+    for each, before, answer in zip(onward, asked, answers, strict=True):
+        assert answer.usage.cached_tokens >= len(before.prompt) - 1, name
+        assert_same(cold.generate(each).logprobs, answer.logprobs)
+    assert sum(sizes) <= sum(4 + 8 for _ in asked)
+    assert engine._core.residents.tree.n_bytes("ram") > 0
+
+
+def test_the_budget_of_ram_is_kept(engine_for):
+    engine = engine_for("qwen3", n_ctx=512, parallel=1, kept_sequences=3, cache_ram_bytes=200_000)
+    for n in range(12):
+        engine.generate(request(engine, f"{n} the quick brown fox " * 16, 4))
+        settle(engine)
+        assert engine._core.residents.tree.n_bytes("ram") <= 200_000
+    assert engine._core.residents.tree.tier("ram")
+
+
+def test_a_copy_larger_than_the_budget_is_tried_once(engine_for, monkeypatch):
+    engine = engine_for("qwen3", n_ctx=512, parallel=1, kept_sequences=3, cache_ram_bytes=1000)
+    saves = []
+    save = engine._core.runner.save
+    monkeypatch.setattr(engine._core.runner, "save", lambda slot: (saves.append(slot), save(slot))[1])
+    for n in range(4):
+        engine.generate(request(engine, f"{n} the quick brown fox " * 16, 4))
+        settle(engine)
+    assert 0 < len(saves) <= 4 and engine._core.residents.tree.tier("ram") == []
+
+
+def test_a_damaged_copy_is_a_miss_and_not_a_wrong_answer(engine_for):
+    engine = engine_for("qwen3", n_ctx=512, parallel=1, kept_sequences=3)
+    asked = [request(engine, f"{n} the quick brown fox " * 16, 4) for n in range(4)]
+    wanted = [engine.generate(each) for each in asked]
+    settle(engine)
+    for entry in engine._core.residents.tree.tier("ram"):
+        for at in range(64):
+            entry.payload[at] ^= 0xFF
+    for each, answer in zip(asked, wanted, strict=True):
+        assert_same(answer.logprobs, engine.generate(each).logprobs)
+    assert engine.generate(asked[0]).tokens
+
+
+def test_without_ram_nothing_is_copied(engine_for):
+    engine = engine_for("qwen3", n_ctx=512, parallel=1, kept_sequences=3, cache_ram_bytes=0)
+    for n in range(4):
+        engine.generate(request(engine, f"{n} the quick brown fox " * 16, 4))
+    settle(engine)
+    assert engine._core.residents.tree.tier("ram") == []

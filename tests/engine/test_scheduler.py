@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.engine.cache.resident import Residents, checkpoint_lengths
+from localllm.engine.cache.resident import DEVICE, Residents, checkpoint_lengths
 from localllm.engine.request import Request
 from localllm.engine.scheduler import MIN_SHARED_TOKENS, Scheduler
 from localllm.engine.sequence import Sequence, State
@@ -119,7 +119,7 @@ def test_a_waiting_or_running_sequence_can_be_removed_at_any_time():
     scheduler.remove(waiting)
     scheduler.remove(running)
     assert scheduler.idle and scheduler.plan() == []
-    assert scheduler.residents.n_free_cells == 92 and len(scheduler.residents.idle) == 1, "what was computed stays"
+    assert scheduler.residents.n_free_cells == 92 and len(scheduler.residents.tree.tier(DEVICE)) == 1, "what was computed stays"
 
 
 @given(
@@ -187,7 +187,7 @@ def test_another_question_about_the_same_text_shares_its_cells_and_leaves_the_fi
     assert compute(scheduler) == [(1, 2, True)]
     assert actions(scheduler) == [("fork", 1, 50, 0)]
     assert scheduler.residents.ledger.n_used == used + 2, "fifty cells are shared"
-    assert len(scheduler.residents.idle) == 1
+    assert len(scheduler.residents.tree.tier(DEVICE)) == 1
 
 
 def test_the_same_prompt_again_computes_one_token():
@@ -251,12 +251,12 @@ def test_idle_prefixes_make_way_least_recently_used_first():
         sequence = make(number, 30)
         scheduler.add(sequence)
         finish(scheduler, sequence)
-    assert len(scheduler.residents.idle) == 3
+    assert len(scheduler.residents.tree.tier(DEVICE)) == 3
     big = make(7, 60)
     scheduler.add(big)
     compute(scheduler)
     assert big.state is State.RUNNING
-    assert [entry.ids[0] for entry in scheduler.residents.idle] == [2000]
+    assert [entry.ids[0] for entry in scheduler.residents.tree.tier(DEVICE)] == [2000]
 
 
 def test_a_state_that_cannot_be_cut_is_continued_only_where_it_ends():
@@ -349,7 +349,7 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
         carry_out()
         for sequence in scheduler.running:
             assert slots[sequence.slot] == sequence.tokens[: sequence.n_computed]
-        for entry in scheduler.residents.idle:
+        for entry in scheduler.residents.tree.tier(DEVICE):
             assert tuple(slots[entry.payload]) == entry.ids
         assert scheduler.residents.n_free_cells >= 0
         for sequence in list(scheduler.running):

@@ -26,6 +26,7 @@ class Entry:
         n_bytes: int, what it costs its tier.
         exact: bool, usable only at its full length (recurrent states); else at any length up to it.
         pins: int, users; a pinned entry is not evicted.
+        unsavable: bool, a copy of it does not fit where copies go.
     """
 
     tier: str
@@ -34,6 +35,7 @@ class Entry:
     n_bytes: int
     exact: bool = False
     pins: int = 0
+    unsavable: bool = False
     node: _Node | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -80,6 +82,10 @@ class RadixTree:
     def __iter__(self) -> Iterator[Entry]:
         for entries in self._tiers.values():
             yield from entries
+
+    def tier(self, name: str) -> list[Entry]:
+        """The entries of one tier, the least recently used first."""
+        return list(self._tiers.get(name, ()))
 
     def n_bytes(self, tier: str) -> int:
         """Bytes that the entries of a tier hold."""

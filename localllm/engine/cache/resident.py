@@ -1,4 +1,4 @@
-"""Prefixes in device memory: which slots of the context hold what, and who may go on from there. Pure policy.
+"""Which prefixes are where, in slots of the context or copied out to RAM, and who may go on from there. Pure policy.
 
 A sequence that has ended leaves its cells where they are. A new one that begins alike takes the slot over, or shares its cells
 (llama_memory_seq_cp) when the slot's own tail is worth keeping or still in use. What has to be done in llama.cpp is written
@@ -8,24 +8,30 @@ down as actions, in order, for the runner to carry out before the next batch.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from localllm.engine.cache.cells import CellLedger
-from localllm.engine.cache.radix import Entry, RadixTree
+from localllm.engine.cache.radix import Entry, Match, RadixTree
 
-TIER = "device"
+DEVICE, RAM = "device", "ram"
+
+# What is shorter is computed again sooner than copied out.
+MIN_SAVED_TOKENS = 64
 
 
 @dataclass(frozen=True)
 class Action:
-    """What llama.cpp has to do: "forget" a slot, "cut" it to a length, or "fork" the beginning of `source` into it."""
+    """What llama.cpp has to do: "forget" a slot, "cut" it to a length, "fork" the beginning of `source` into it, or "restore"
+    it from the bytes of `entry`.
+    """
 
-    kind: Literal["forget", "cut", "fork"]
+    kind: Literal["forget", "cut", "fork", "restore"]
     slot: int
     length: int = 0
     source: int = -1
+    entry: Entry | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Donor:
-    """Where a prefix can be taken from: a slot, how much of it, and its entry if the slot is idle."""
+    """Where a prefix can be taken from: a slot (-1: from RAM), how much of it, and its entry unless it is running."""
 
     slot: int
     length: int
@@ -55,15 +61,28 @@ class Residents:
         cuttable: bool, whether a prefix of a state can be had by removing the rest: true for plain attention, false for
             recurrent, hybrid and sliding-window models, which can only be continued where they are.
         keep: bool, false: nothing stays when a sequence ends.
+        ram_bytes: int, for copies in RAM.
+        pays: tells whether restoring so many bytes is quicker than computing so many tokens.
     """
 
-    def __init__(self, n_slots: int, n_cells: int, cuttable: bool, keep: bool = True) -> None:
+    def __init__(
+        self,
+        n_slots: int,
+        n_cells: int,
+        cuttable: bool,
+        keep: bool = True,
+        ram_bytes: int = 0,
+        pays: Callable[[int, int], bool] = lambda n_bytes, n_tokens: True,
+    ) -> None:
         self.n_cells = n_cells
         self.cuttable = cuttable
         self.keep = keep
         self.ledger = CellLedger()
-        self.idle = RadixTree()
+        self.tree = RadixTree({RAM: ram_bytes})
         self.actions: list[Action] = []
+        self._pays = pays
+        self._n_slots = n_slots
+        self._ram_bytes = ram_bytes
         self._free = list(range(n_slots))
 
     @property
@@ -78,14 +97,20 @@ class Residents:
         """The slot that covers most of `ids`, but for the last one, which has to be computed to choose what follows it."""
         wanted = tuple(ids[:-1])
         best: Donor | None = None
-        match = next(self.idle.matches(wanted), None)
-        if match is not None:
-            best = Donor(match.entry.payload, match.length, match.entry)
+        saved: Match | None = None
+        for match in self.tree.matches(wanted):
+            if match.entry.tier == DEVICE:
+                best = Donor(match.entry.payload, match.length, match.entry)
+                break
+            saved = saved or match
         for holder in holders:
             length = common_prefix(holder.ids[: holder.n_computed], wanted)
             usable = length > 0 and (self.cuttable or length == holder.n_computed)
             if usable and (best is None or length > best.length):
                 best = Donor(holder.slot, length, None)
+        gained = saved.length - (best.length if best else 0) if saved else 0
+        if saved and gained > 0 and self._pays(saved.entry.n_bytes, gained):
+            return Donor(-1, saved.length, saved.entry)
         return best
 
     def start(self, ids: Sequence[int], donor: Donor | None, n_reserved: int) -> tuple[int, int] | None:
@@ -105,7 +130,9 @@ class Residents:
         if entry is not None:
             entry.pins += 1
         try:
-            roomy = self._make_room(len(ids) - length + n_reserved)
+            # A copy comes back whole, before it can be cut.
+            whole = len(entry) if entry is not None and donor is not None and donor.slot < 0 else 0
+            roomy = self._make_room(max(len(ids), whole) - (0 if whole else length) + n_reserved)
         finally:
             if entry is not None:
                 entry.pins -= 1
@@ -117,7 +144,9 @@ class Residents:
             slot = self._free_slot(None)
             return None if slot is None else (slot, 0)
         if entry is not None:
-            self.idle.touch(entry)
+            self.tree.touch(entry)
+            if donor.slot < 0:
+                return self._restore(entry, length)
             # Nothing is lost: what goes on from here can be cut back to it. Other states are gone once they go on.
             if self.cuttable and len(entry) == length:
                 return self._take_over(entry, length), length
@@ -144,10 +173,10 @@ class Residents:
             self._forget(slot)
             return
         if self.cuttable:
-            for match in list(self.idle.matches(known)):
-                if len(match.entry) == match.length:
+            for match in list(self.tree.matches(known)):
+                if match.entry.tier == DEVICE and len(match.entry) == match.length:
                     self.drop(match.entry)
-        self.idle.add(Entry(TIER, known, slot, len(known), exact=not self.cuttable))
+        self.tree.add(Entry(DEVICE, known, slot, len(known), exact=not self.cuttable))
 
     def checkpoint(self, slot: int, ids: Sequence[int]) -> None:
         """Keeps the state that a running sequence is in, after `ids`, as an idle prefix of its own.
@@ -162,7 +191,7 @@ class Residents:
             return
         self.ledger.fork(slot, copy, len(known))
         self.actions.append(Action("fork", copy, len(known), slot))
-        self.idle.add(Entry(TIER, known, copy, len(known), exact=True))
+        self.tree.add(Entry(DEVICE, known, copy, len(known), exact=True))
 
     def abandon(self, slot: int) -> None:
         """A sequence has to give its slot back with all cells."""
@@ -170,20 +199,46 @@ class Residents:
 
     def evict(self) -> bool:
         """Frees the least recently used idle prefix. False if there is none that may go."""
-        for entry in self.idle:
+        for entry in self.tree.tier(DEVICE):
             if not entry.pins:
                 self.drop(entry)
                 return True
         return False
 
+    def next_to_save(self) -> Entry | None:
+        """The idle prefix to copy to RAM, if cells or slots are getting scarce: the one that would be evicted next."""
+        scarce = 2 * self.n_free_cells < self.n_cells or 4 * len(self._free) < self._n_slots
+        if not self._ram_bytes or not scarce:
+            return None
+        for entry in self.tree.tier(DEVICE):
+            if len(entry) >= MIN_SAVED_TOKENS and not entry.unsavable and not self._covered(entry.ids, RAM):
+                return entry
+        return None
+
+    def saved(self, entry: Entry, data: object, n_bytes: int) -> None:
+        """A copy of an idle prefix was made."""
+        copy = Entry(RAM, entry.ids, data, n_bytes, exact=entry.exact)
+        if not self.tree.add(copy):
+            entry.unsavable = True
+        elif self.cuttable:
+            for match in list(self.tree.matches(entry.ids)):
+                other = match.entry
+                if other is not copy and other.tier == RAM and len(other) == match.length:
+                    self.tree.remove(other)
+
+    def lost(self, entry: Entry, slot: int) -> None:
+        """A copy could not be restored into a slot: it is of no use, and the slot is empty."""
+        self.tree.remove(entry)
+        self.ledger.clear(slot)
+
     def drop(self, entry: Entry) -> None:
         """Frees an idle prefix."""
-        self.idle.remove(entry)
+        self.tree.remove(entry)
         self._forget(entry.payload)
 
     def clear(self, running: Iterable[int] = ()) -> None:
         """Forgets everything: the context was made anew. `running` slots go back, too."""
-        for entry in list(self.idle):
+        for entry in self.tree.tier(DEVICE):
             self.drop(entry)
         for slot in running:
             self._forget(slot)
@@ -191,10 +246,14 @@ class Residents:
 
     # ---- inside
 
-    def _covered(self, ids: tuple[int, ...]) -> bool:
-        """Whether an idle prefix already gives all that this one could give."""
-        match = next(self.idle.matches(ids), None)
-        return match is not None and match.length == len(ids) and (self.cuttable or len(match.entry) == len(ids))
+    def _covered(self, ids: tuple[int, ...], tier: str = DEVICE) -> bool:
+        """Whether a prefix in that tier already gives all that this one could give."""
+        for match in self.tree.matches(ids):
+            if match.length < len(ids):
+                return False
+            if match.entry.tier == tier and (self.cuttable or len(match.entry) == len(ids)):
+                return True
+        return False
 
     def _make_room(self, n_cells: int) -> bool:
         while self.n_free_cells < n_cells:
@@ -205,15 +264,25 @@ class Residents:
     def _free_slot(self, spare: Entry | None) -> int | None:
         """An empty slot, by eviction if need be, but not of `spare`."""
         if not self._free:
-            victim = next((entry for entry in self.idle if entry is not spare and not entry.pins), None)
+            victim = next((entry for entry in self.tree.tier(DEVICE) if entry is not spare and not entry.pins), None)
             if victim is None:
                 return None
             self.drop(victim)
         return self._free.pop(0)
 
+    def _restore(self, entry: Entry, length: int) -> tuple[int, int] | None:
+        slot = self._free_slot(None)
+        if slot is None:
+            return None
+        self.ledger.append(slot, len(entry))
+        self.actions.append(Action("restore", slot, len(entry), entry=entry))
+        if length < len(entry):
+            self.cut(slot, length)
+        return slot, length
+
     def _take_over(self, entry: Entry, length: int) -> int:
         slot: int = entry.payload
-        self.idle.remove(entry)
+        self.tree.remove(entry)
         if length < len(entry):
             self.cut(slot, length)
         return slot

@@ -16,6 +16,7 @@ from ctypes import (
     c_int32,
     c_size_t,
     c_uint32,
+    c_uint8,
     c_void_p,
 )
 from enum import IntEnum
@@ -26,11 +27,12 @@ from localllm.native.bindings.llama import (
     llama_context_params as llama_context_params,
     llama_model_p as llama_model_p,
     llama_model_params as llama_model_params,
+    llama_seq_id as llama_seq_id,
     llama_token as llama_token,
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 2
+LM_ABI_VERSION = 3
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -130,6 +132,8 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
         (llama_model_p, POINTER(llama_token), c_int32, c_bool, POINTER(POINTER(c_char)), POINTER(c_size_t)),
     ),
     "lm_decode": (c_int, (llama_context_p, POINTER(llama_batch))),
+    "lm_state_save": (c_int, (llama_context_p, llama_seq_id, POINTER(c_uint8), POINTER(c_size_t))),
+    "lm_state_load": (c_int, (llama_context_p, llama_seq_id, POINTER(c_uint8), c_size_t)),
     "lm_abort_if_set": (c_bool, (c_void_p,)),
     "lm_sampler_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_sampler_p))),
     "lm_sampler_clone": (c_int, (lm_sampler_p, POINTER(lm_sampler_p))),

@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 2
+#define LM_ABI_VERSION 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -116,6 +116,12 @@ LM_API enum lm_status lm_detokenize(const struct llama_model * model, const llam
 
 // llama_decode with checked batch and failed assertions turned into an error.
 LM_API enum lm_status lm_decode(struct llama_context * ctx, const struct llama_batch * batch);
+
+// The state of one sequence as bytes. `*size` is the capacity of `data` on entry (0 and NULL to ask), the bytes on
+// return.
+LM_API enum lm_status lm_state_save(struct llama_context * ctx, llama_seq_id seq_id, uint8_t * data, size_t * size);
+// The reverse, into an empty sequence. Bytes of another model or context are an error; the sequence is empty then.
+LM_API enum lm_status lm_state_load(struct llama_context * ctx, llama_seq_id seq_id, const uint8_t * data, size_t size);
 
 // For llama_set_abort_callback: `data` points to an int32_t; a value other than 0 stops the computation.
 LM_API bool lm_abort_if_set(void * data);

@@ -303,6 +303,48 @@ lm_status lm_decode(llama_context * ctx, const llama_batch * batch) {
     });
 }
 
+namespace {
+
+void check_sequence(llama_context * ctx, llama_seq_id seq_id) {
+    lm_require(ctx, "ctx: NULL");
+    lm_require(llama_get_memory(ctx), "context: it has no memory");
+    lm_require(seq_id >= 0 && static_cast<uint32_t>(seq_id) < llama_n_seq_max(ctx),
+               "seq_id: the context has no such sequence");
+}
+
+} // namespace
+
+lm_status lm_state_save(llama_context * ctx, llama_seq_id seq_id, uint8_t * data, size_t * size) {
+    return lm_guard(LM_INTERNAL, [&] {
+        check_sequence(ctx, seq_id);
+        lm_require(size && (data || *size == 0), "size: NULL");
+        const size_t needed = llama_state_seq_get_size(ctx, seq_id);
+        if (!data) {
+            *size = needed;
+            return;
+        }
+        lm_require(*size >= needed, "data: too small");
+        *size = llama_state_seq_get_data(ctx, data, *size, seq_id);
+        lm_require(*size > 0, "seq_id: its state could not be saved");
+    });
+}
+
+lm_status lm_state_load(llama_context * ctx, llama_seq_id seq_id, const uint8_t * data, size_t size) {
+    return lm_guard(LM_INTERNAL, [&] {
+        check_sequence(ctx, seq_id);
+        lm_require(data && size > 0, "data: NULL or empty");
+        lm_error_capture errors;
+        try {
+            if (llama_state_seq_set_data(ctx, data, size, seq_id) == 0) {
+                throw lm_error(LM_NO_SLOT, "the state could not be restored: " + errors.text());
+            }
+        } catch (...) {
+            llama_memory_seq_rm(llama_get_memory(ctx), seq_id, -1, -1);
+            throw;
+        }
+    });
+}
+
 bool lm_abort_if_set(void * data) {
     return data && __atomic_load_n(static_cast<int32_t *>(data), __ATOMIC_RELAXED) != 0;
 }
