@@ -83,7 +83,8 @@ class ContextConfig:
         swa_full: bool, keep the whole history of sliding-window layers (more memory, any prefix can be reused).
         rope_freq_base, rope_freq_scale: float, 0: from the model.
         max_queue: int, requests that may wait; 0: no limit.
-        prefix_cache: bool, keep what has been computed, and go on from there when a prompt begins alike.
+        prefix_cache: bool, keep what has been computed, and go on from there when a prompt begins alike; also from what another
+            request is computing at the moment.
         cache_ram_bytes: int, RAM for copies of ended sequences, made in idle moments when cells or slots get scarce; 0: none.
         kept_sequences: int, how many ended sequences may stay in the cells that are not needed otherwise.
     """

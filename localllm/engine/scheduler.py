@@ -155,7 +155,7 @@ class Scheduler:
 
     def _should_wait(self, sequence: Sequence, resident: int) -> bool:
         """Whether somebody is about to compute so much of the same prefix that it pays to wait for it."""
-        for other in self.running:
+        for other in self.running if self.residents.keep else ():
             if other.n_pending > 1:
                 common = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
                 if not self.residents.cuttable:

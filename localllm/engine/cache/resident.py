@@ -60,7 +60,7 @@ class Residents:
         n_cells: int, KV cells, in tokens.
         cuttable: bool, whether a prefix of a state can be had by removing the rest: true for plain attention, false for
             recurrent, hybrid and sliding-window models, which can only be continued where they are.
-        keep: bool, false: nothing stays when a sequence ends.
+        keep: bool, false: nothing stays when a sequence ends, and nothing is shared.
         ram_bytes: int, for copies in RAM.
         pays: tells whether restoring so many bytes is quicker than computing so many tokens.
     """
@@ -95,6 +95,8 @@ class Residents:
 
     def donor(self, ids: Sequence[int], holders: Iterable[Holder]) -> Donor | None:
         """The slot that covers most of `ids`, but for the last one, which has to be computed to choose what follows it."""
+        if not self.keep:
+            return None
         wanted = tuple(ids[:-1])
         best: Donor | None = None
         saved: Match | None = None
