@@ -27,6 +27,7 @@ _HOME = {
     "ModelConfig": "localllm.engine.config",
     "SamplingParams": "localllm.engine.config",
     "Engine": "localllm.engine.engine",
+    "EngineStats": "localllm.engine.stats",
     "Delta": "localllm.engine.request",
     "Finished": "localllm.engine.request",
     "Generation": "localllm.engine.request",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from localllm.engine.request import Request as Request
     from localllm.engine.request import Timings as Timings
     from localllm.engine.request import Usage as Usage
+    from localllm.engine.stats import EngineStats as EngineStats
     from localllm.models import LocalModel as LocalModel
 
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 
-from localllm.engine.cache.resident import Action, Residents
+from localllm.engine.cache.resident import DEVICE, RAM, Action, Residents
 from localllm.engine.config import ContextConfig
 from localllm.engine.request import (
     Delta,
@@ -24,6 +24,7 @@ from localllm.engine.request import (
 from localllm.engine.runner import Runner, Sampled
 from localllm.engine.scheduler import Chunk, Scheduler
 from localllm.engine.sequence import Sequence
+from localllm.engine.stats import EngineStats, Totals
 from localllm.errors import (
     ClosedError,
     ContextOverflowError,
@@ -60,6 +61,7 @@ class Core:
         self.scheduler = Scheduler(config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
+        self._totals = Totals()
         self._ids = itertools.count()
         self._sequences: dict[int, Sequence] = {}
         self._inbox: collections.deque[Sequence] = collections.deque()
@@ -113,6 +115,26 @@ class Core:
             self._closing = True
             self.runner.abort()
             self._wake.notify()
+
+    def stats(self) -> EngineStats:
+        residents, rates = self.residents, self.runner.rates
+        with self._wake:
+            n_waiting = len(self._inbox) + len(self.scheduler.waiting)
+        return EngineStats(
+            n_waiting=n_waiting,
+            n_running=len(self.scheduler.running),
+            n_cells=residents.n_cells,
+            n_cells_used=residents.ledger.n_used,
+            n_resident=len(residents.tree.tier(DEVICE)),
+            n_ram=len(residents.tree.tier(RAM)),
+            ram_bytes=residents.tree.n_bytes(RAM),
+            n_evicted=residents.n_evicted,
+            n_saved=residents.n_saved,
+            n_restored=residents.n_restored,
+            prefill_tokens_per_second=rates.tokens_per_second,
+            copy_bytes_per_second=rates.bytes_per_second,
+            **vars(self._totals),
+        )
 
     # ---- the engine's thread
 
@@ -173,6 +195,8 @@ class Core:
             with self._wake:
                 self._in_batch = frozenset()
         self.scheduler.computed(chunks)
+        self._totals.n_steps += 1
+        self._totals.computed_tokens += sum(chunk.count for chunk in chunks)
         for result in results:
             self._deliver(result)
 
@@ -192,7 +216,10 @@ class Core:
             self.residents.saved(entry, data, len(data))
 
     def _start(self, sequence: Sequence) -> None:
-        sequence.started = sequence.started or time.perf_counter()
+        if not sequence.started:
+            sequence.started = time.perf_counter()
+            self._totals.prompt_tokens += len(sequence.request.prompt)
+            self._totals.cached_tokens += sequence.n_cached
         try:
             self.runner.start(sequence)
         except LocalLLMError as error:
@@ -268,6 +295,7 @@ class Core:
 
     def _end(self, sequence: Sequence, event: Event) -> None:
         self.scheduler.remove(sequence)
+        self._totals.n_requests += 1
         with self._wake:
             self._sequences.pop(sequence.id, None)
         if sequence.answer is not None:

@@ -22,6 +22,7 @@ from localllm.engine.request import (
     Sink,
     TokenLogprob,
 )
+from localllm.engine.stats import EngineStats
 from localllm.errors import (
     UnsupportedModelError,
 )
@@ -140,6 +141,10 @@ class Engine:
     async def agenerate(self, request: Request) -> Generation:
         """The whole answer to a request; raises as `astream` does."""
         return _collect([event async for event in self.astream(request)])
+
+    def stats(self) -> EngineStats:
+        """What the engine has done so far and holds now."""
+        return self._core.stats()
 
     def close(self) -> None:
         """Cancels everything, stops the thread and frees context and model. Requests under way fail with ClosedError."""

@@ -314,3 +314,22 @@ def test_without_ram_nothing_is_copied(engine_for):
         engine.generate(request(engine, f"{n} the quick brown fox " * 16, 4))
     settle(engine)
     assert engine._core.residents.tree.tier("ram") == []
+
+
+def test_stats_tell_what_was_computed_and_what_was_not(engine_for):
+    engine = engine_for("qwen3", n_ctx=512, parallel=1, kept_sequences=2)
+    first = request(engine, "the quick brown fox " * 12, 4)
+    engine.generate(first)
+    engine.generate(first)
+    stats = engine.stats()
+    n = len(first.prompt)
+    assert (stats.n_requests, stats.n_running, stats.n_waiting) == (2, 0, 0)
+    assert (stats.prompt_tokens, stats.cached_tokens) == (2 * n, n - 1)
+    assert stats.computed_tokens == n + 3 + 1 + 3 and stats.n_steps == 8
+    assert (stats.n_cells, stats.n_cells_used, stats.n_resident) == (512, n + 3, 1)
+    assert (stats.n_evicted, stats.n_restored) == (0, 0) and stats.prefill_tokens_per_second > 0
+    for n in range(4):
+        engine.generate(request(engine, f"{n} jumps over the lazy dog " * 12, 4))
+        settle(engine)
+    stats = engine.stats()
+    assert stats.n_evicted > 0 and stats.n_saved > 0 and stats.n_ram > 0 and stats.ram_bytes > 0

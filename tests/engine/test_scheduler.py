@@ -299,7 +299,7 @@ def test_without_a_cache_nothing_stays():
 
 @given(
     requests=st.lists(
-        st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=16), st.integers(1, 20), st.booleans()),
+        st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=16), st.integers(1, 12), st.booleans()),
         min_size=1,
         max_size=14,
     ),

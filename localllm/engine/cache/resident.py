@@ -80,6 +80,7 @@ class Residents:
         self.ledger = CellLedger()
         self.tree = RadixTree({RAM: ram_bytes})
         self.actions: list[Action] = []
+        self.n_evicted = self.n_saved = self.n_restored = 0
         self._pays = pays
         self._n_slots = n_slots
         self._ram_bytes = ram_bytes
@@ -203,6 +204,7 @@ class Residents:
         """Frees the least recently used idle prefix. False if there is none that may go."""
         for entry in self.tree.tier(DEVICE):
             if not entry.pins:
+                self.n_evicted += 1
                 self.drop(entry)
                 return True
         return False
@@ -219,6 +221,7 @@ class Residents:
 
     def saved(self, entry: Entry, data: object, n_bytes: int) -> None:
         """A copy of an idle prefix was made."""
+        self.n_saved += 1
         copy = Entry(RAM, entry.ids, data, n_bytes, exact=entry.exact)
         if not self.tree.add(copy):
             entry.unsavable = True
@@ -269,6 +272,7 @@ class Residents:
             victim = next((entry for entry in self.tree.tier(DEVICE) if entry is not spare and not entry.pins), None)
             if victim is None:
                 return None
+            self.n_evicted += 1
             self.drop(victim)
         return self._free.pop(0)
 
@@ -276,6 +280,7 @@ class Residents:
         slot = self._free_slot(None)
         if slot is None:
             return None
+        self.n_restored += 1
         self.ledger.append(slot, len(entry))
         self.actions.append(Action("restore", slot, len(entry), entry=entry))
         if length < len(entry):

@@ -1,0 +1,54 @@
+"""What an engine has done and what it holds, for whoever wants to know why something was fast or slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """A moment of an engine.
+
+    Attributes:
+        n_waiting, n_running: requests in the queue, and in batches.
+        n_requests: requests that have ended, of whatever reason.
+        n_steps: batches decoded.
+        prompt_tokens: tokens of the prompts that started.
+        cached_tokens: of these, how many were resident already.
+        computed_tokens: tokens decoded, prompts and answers.
+        n_cells, n_cells_used: KV cells in all, and held by running or ended sequences.
+        n_resident: ended sequences and checkpoints in device memory.
+        n_ram, ram_bytes: copies in RAM.
+        n_evicted: prefixes that had to leave device memory.
+        n_saved, n_restored: copies made, and taken back.
+        prefill_tokens_per_second, copy_bytes_per_second: measured rates, by which restoring is weighed against computing.
+    """
+
+    n_waiting: int
+    n_running: int
+    n_requests: int
+    n_steps: int
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    n_cells: int
+    n_cells_used: int
+    n_resident: int
+    n_ram: int
+    ram_bytes: int
+    n_evicted: int
+    n_saved: int
+    n_restored: int
+    prefill_tokens_per_second: float
+    copy_bytes_per_second: float
+
+
+@dataclass
+class Totals:
+    """What is counted as it happens."""
+
+    n_requests: int = 0
+    n_steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
