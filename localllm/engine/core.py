@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import logging
+import os
 import threading
 import time
 
@@ -61,6 +62,7 @@ class Core:
         self.scheduler = Scheduler(config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
+        self.pid = os.getpid()
         self._totals = Totals()
         self._ids = itertools.count()
         self._sequences: dict[int, Sequence] = {}
@@ -74,6 +76,11 @@ class Core:
     # ---- called from any thread
 
     def submit(self, request: Request, sink: Sink) -> int:
+        if os.getpid() != self.pid:
+            raise ClosedError(
+                "this engine was loaded before the process forked, and its thread is not here. Load models after the fork, "
+                'or start processes with multiprocessing\'s "spawn" method'
+            )
         if len(request.prompt) > self.runner.n_ctx:
             raise ContextOverflowError(
                 f"the prompt has {len(request.prompt)} tokens, the context holds {self.runner.n_ctx}; shorten it or raise n_ctx",
@@ -96,6 +103,8 @@ class Core:
         return sequence.id
 
     def cancel(self, request_id: int) -> None:
+        if os.getpid() != self.pid:
+            return
         with self._wake:
             sequence = self._sequences.get(request_id)
             if sequence is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 import weakref
@@ -158,6 +159,8 @@ class Engine:
 
 
 def _shut_down(core: Core, thread: threading.Thread, model: Model) -> None:
+    if os.getpid() != core.pid:
+        return
     core.stop()
     if thread is not threading.current_thread():
         thread.join()

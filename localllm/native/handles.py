@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ class Owned:
     def __init__(self, owner: object, pointer: int, release: Callable[[int], object], name: str, at_exit: bool = True) -> None:
         self._name = name
         self._pointer = pointer
-        self._finalizer = weakref.finalize(owner, release, pointer)
+        self._finalizer = weakref.finalize(owner, _release, release, pointer, os.getpid())
         self._finalizer.atexit = at_exit
 
     @property
@@ -50,6 +51,12 @@ class Owned:
     def close(self) -> None:
         """Releases the native object; later calls do nothing."""
         self._finalizer()
+
+
+def _release(release: Callable[[int], object], pointer: int, pid: int) -> None:
+    """Releases in the process that made the object: a forked child only has copies, and no threads to free them with."""
+    if os.getpid() == pid:
+        release(pointer)
 
 
 class Model:

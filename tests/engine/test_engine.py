@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -564,3 +565,29 @@ def test_output_that_is_no_number_is_an_error(builder, engine_for):
     for sampling in (GREEDY, SamplingParams(), SamplingParams(temperature=0, n_probs=3)):
         with pytest.raises(NativeError, match="not a number"):
             engine.generate(ask(engine, "one two", sampling=sampling))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+def test_a_forked_child_gets_an_error_and_neither_hangs_nor_harms_its_parent(models):
+    program = (
+        "import os, sys\n"
+        "from localllm import *\n"
+        f"engine = Engine({str(models['qwen3'])!r}, context=ContextConfig(n_ctx=512, n_threads=2))\n"
+        "request = Request(prompt=(1, 2, 3), max_tokens=4, sampling=SamplingParams(temperature=0))\n"
+        "stream = engine.stream(Request(prompt=(1, 2, 3), sampling=SamplingParams(temperature=0, ignore_eos=True)))\n"
+        "next(stream)\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    try:\n"
+        "        engine.generate(request)\n"
+        "    except errors.ClosedError as error:\n"
+        "        print('child:', 'fork' in str(error), flush=True)\n"
+        "    stream.close()\n"
+        "    sys.exit(0)\n"
+        "print('child ended with', os.waitpid(pid, 0)[1], flush=True)\n"
+        "stream.close()\n"
+        "print('parent:', len(engine.generate(request).tokens) > 0)\n"
+    )
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr) == ("child: True\nchild ended with 0\nparent: True\n", "")
