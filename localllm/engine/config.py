@@ -86,6 +86,9 @@ class ContextConfig:
         prefix_cache: bool, keep what has been computed, and go on from there when a prompt begins alike; also from what another
             request is computing at the moment.
         cache_ram_bytes: int, RAM for copies of ended sequences, made in idle moments when cells or slots get scarce; 0: none.
+        cache_dir: str, a folder for copies that outlive the process, written in idle moments; "": none. Processes may share it.
+        cache_disk_bytes: int, for all files of that folder.
+        cache_read_only: bool, only read from that folder.
         kept_sequences: int, how many ended sequences may stay in the cells that are not needed otherwise.
     """
 
@@ -107,6 +110,9 @@ class ContextConfig:
     prefix_cache: bool = True
     kept_sequences: int = 16
     cache_ram_bytes: int = 2**29
+    cache_dir: str = ""
+    cache_disk_bytes: int = 2**32
+    cache_read_only: bool = False
 
     def __post_init__(self) -> None:
         _integer("n_ctx", self.n_ctx, 0, 2**27)
@@ -117,13 +123,16 @@ class ContextConfig:
         _integer("n_threads_batch", self.n_threads_batch, 0, 512)
         _integer("max_queue", self.max_queue, 0, 2**31 - 1)
         _integer("cache_ram_bytes", self.cache_ram_bytes, 0, 2**63 - 1)
+        _integer("cache_disk_bytes", self.cache_disk_bytes, 0, 2**63 - 1)
+        if not isinstance(self.cache_dir, str):
+            raise InvalidRequestError("cache_dir: must be the name of a folder, or ''")
         _integer("kept_sequences", self.kept_sequences, 0, 256 - self.parallel)
         _choice("flash_attention", self.flash_attention, FlashAttention)
         _choice("type_k", self.type_k, KVType)
         _choice("type_v", self.type_v, KVType)
         _number("rope_freq_base", self.rope_freq_base, 0, math.inf)
         _number("rope_freq_scale", self.rope_freq_scale, 0, math.inf)
-        for flag in ("offload_kqv", "op_offload", "swa_full", "prefix_cache"):
+        for flag in ("offload_kqv", "op_offload", "swa_full", "prefix_cache", "cache_read_only"):
             _boolean(flag, getattr(self, flag))
         if self.parallel > self.n_batch:
             raise InvalidRequestError("n_batch: smaller than parallel; every sequence needs room for one token")

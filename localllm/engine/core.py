@@ -8,7 +8,11 @@ import logging
 import os
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
+from localllm.engine.cache.disk import DiskStore, Stored, state_key
+from localllm.engine.cache.radix import Entry
 from localllm.engine.cache.resident import DEVICE, RAM, Action, Residents
 from localllm.engine.config import ContextConfig
 from localllm.engine.request import (
@@ -57,8 +61,12 @@ class Core:
             self.runner.cuttable,
             keep=config.prefix_cache,
             ram_bytes=config.cache_ram_bytes,
+            disk=bool(config.cache_dir) and not config.cache_read_only,
             pays=self.runner.rates.restoring_pays,
         )
+        self._store = _open_store(model, config)
+        for stored in self._store.load() if self._store else ():
+            self.residents.found(stored.ids, stored, stored.n_bytes, stored.exact)
         self.scheduler = Scheduler(config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
@@ -163,7 +171,7 @@ class Core:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
         with self._wake:
             while not self._inbox and not self._cancelled and self.scheduler.idle and not self._closing:
-                if self.residents.next_to_save() is not None:
+                if self.residents.next_to_save() is not None or self.residents.next_to_store() is not None:
                     break
                 self._wake.wait()
             if self._closing:
@@ -181,7 +189,7 @@ class Core:
         for sequence in self.scheduler.admit():
             self._start(sequence)
         chunks = self.scheduler.plan()
-        failed = self.runner.apply(self.residents.take_actions())
+        failed = self.runner.apply(self.residents.take_actions(), self._copy_of)
         if failed:
             for action in failed:
                 self._start_over(action)
@@ -218,11 +226,23 @@ class Core:
                 sequence.n_computed = sequence.n_cached = 0
 
     def _save_one(self) -> None:
-        """Copies one idle prefix to RAM. One at a time, so that a new request waits for one copy at most."""
-        entry = self.residents.next_to_save() if self.scheduler.idle else None
-        if entry is not None:
+        """Copies one idle prefix to RAM or to a file. One at a time, so that a new request waits for one copy at most."""
+        if not self.scheduler.idle:
+            return
+        if (entry := self.residents.next_to_save()) is not None:
             data = self.runner.save(entry.payload)
             self.residents.saved(entry, data, len(data))
+        elif self._store and (entry := self.residents.next_to_store()) is not None:
+            stored = self._store.write(entry.ids, self.runner.save(entry.payload), entry.exact)
+            if stored is None:
+                entry.unstorable = True
+            else:
+                self.residents.found(stored.ids, stored, stored.n_bytes, stored.exact)
+
+    def _copy_of(self, entry: Entry) -> Any:
+        if isinstance(entry.payload, Stored):
+            return self._store.read(entry.payload) if self._store else None
+        return entry.payload
 
     def _start(self, sequence: Sequence) -> None:
         if not sequence.started:
@@ -328,3 +348,18 @@ class Core:
             if sequence.answer is not None:
                 sequence.answer.close()
             self._emit(sequence, Failed(error))
+
+
+# Fields of ContextConfig that shape a state; the others only say how it is computed.
+_STATE_FIELDS = ("flash_attention", "type_k", "type_v", "swa_full", "rope_freq_base", "rope_freq_scale")
+
+
+def _open_store(model: Model, config: ContextConfig) -> DiskStore | None:
+    if not config.cache_dir or not config.prefix_cache:
+        return None
+    build = model.native.json_call("lm_build_info")["llama_commit"]
+    key = state_key(model.path, [build, *(getattr(config, name) for name in _STATE_FIELDS)])
+    try:
+        return DiskStore(Path(config.cache_dir).expanduser(), key, config.cache_disk_bytes, config.cache_read_only)
+    except OSError as error:
+        raise InvalidRequestError(f"cache_dir: {config.cache_dir} cannot be made or used: {error.strerror}") from error

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from localllm.engine.cache.radix import Entry
 from localllm.engine.cache.resident import Action
 from localllm.engine.config import ContextConfig
 from localllm.engine.params import context_params, sampler_options
@@ -182,8 +184,16 @@ class Runner:
         if sequence.answer is None:
             sequence.answer = Answer(self.model, sequence, self.n_ctx)
 
-    def apply(self, actions: list[Action]) -> list[Action]:
-        """Carries out what the cache has decided about slots, in order. Returns the restorations that failed."""
+    def apply(self, actions: list[Action], read: Callable[[Entry], Any]) -> list[Action]:
+        """Carries out what the cache has decided about slots, in order.
+
+        Args:
+            actions: from Residents.
+            read: gives the bytes of an entry's copy, None if there are none any more.
+
+        Returns:
+            The restorations that failed.
+        """
         memory = self.context.memory
         failed: list[Action] = []
         for action in actions:
@@ -193,7 +203,8 @@ class Runner:
                 if all(action.slot != other.slot for other in failed):
                     self._cut(action.slot, action.length)
             elif action.kind == "restore":
-                if not self._restore(action):
+                assert action.entry is not None
+                if not self._restore(action.slot, read(action.entry)):
                     failed.append(action)
             else:
                 # A state that cannot be cut is copied whole; the cache asks for it only where it ends.
@@ -211,11 +222,12 @@ class Runner:
         self.rates.copied(size.value, time.perf_counter() - begin)
         return data
 
-    def _restore(self, action: Action) -> bool:
-        assert action.entry is not None
-        data = action.entry.payload
+    def _restore(self, slot: int, data: Any) -> bool:
+        if data is None:
+            return False
+        buffer = (ctypes.c_uint8 * len(data)).from_buffer(data)
         begin = time.perf_counter()
-        status = self.native.lm_state_load(self.context.pointer, action.slot, data, len(data))
+        status = self.native.lm_state_load(self.context.pointer, slot, buffer, len(data))
         if status:
             logs.logger.warning("a cached state was of no use: %s", self.native.lm_last_error().decode(errors="replace"))
         else:

@@ -246,7 +246,7 @@ def settle(engine: Engine) -> None:
     core = engine._core
     while True:
         with core._wake:
-            if core.scheduler.idle and core.residents.next_to_save() is None:
+            if core.scheduler.idle and not core.residents.next_to_save() and not core.residents.next_to_store():
                 return
 
 
@@ -333,3 +333,58 @@ def test_stats_tell_what_was_computed_and_what_was_not(engine_for):
         settle(engine)
     stats = engine.stats()
     assert stats.n_evicted > 0 and stats.n_saved > 0 and stats.n_ram > 0 and stats.ram_bytes > 0
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
+def test_a_new_engine_goes_on_from_files(engine_for, count, tmp_path, name):
+    cold = engine_for(name, prefix_cache=False)
+    first = engine_for(name, cache_dir=str(tmp_path))
+    asked = request(first, "the quick brown fox jumps over the lazy dog " * 8, 8)
+    first.generate(asked)
+    settle(first)
+    first.close()
+    second = engine_for(name, cache_dir=str(tmp_path))
+    sizes = count(second)
+    onward = Request(prompt=(*asked.prompt, 5, 6, 7), max_tokens=8, sampling=PROBED)
+    answer = second.generate(onward)
+    assert answer.usage.cached_tokens >= len(asked.prompt) - 1 and sum(sizes) <= 4 + 8
+    assert_same(cold.generate(onward).logprobs, answer.logprobs)
+
+
+def test_files_of_another_kind_of_cache_are_not_used(engine_for, tmp_path):
+    first = engine_for("qwen3", cache_dir=str(tmp_path))
+    asked = request(first, "the quick brown fox " * 16, 4)
+    first.generate(asked)
+    settle(first)
+    first.close()
+    for options in ({"type_k": "f32", "type_v": "f32"}, {"flash_attention": "off"}, {"rope_freq_base": 5000.0}):
+        other = engine_for("qwen3", cache_dir=str(tmp_path), **options)
+        assert other.generate(asked).usage.cached_tokens == 0, options
+    assert engine_for("qwen3moe", cache_dir=str(tmp_path)).generate(asked).usage.cached_tokens == 0
+
+
+def test_damaged_files_are_misses_and_the_answer_is_right(engine_for, tmp_path, caplog):
+    first = engine_for("qwen3", cache_dir=str(tmp_path))
+    asked = request(first, "the quick brown fox " * 16, 4)
+    wanted = first.generate(asked)
+    settle(first)
+    first.close()
+    for path in tmp_path.glob("*.lmstate"):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(bytes(data))
+    second = engine_for("qwen3", cache_dir=str(tmp_path))
+    answer = second.generate(asked)
+    assert answer.usage.cached_tokens == 0 and "damaged" in caplog.text
+    assert_same(wanted.logprobs, answer.logprobs)
+
+
+def test_a_cache_folder_that_cannot_be_used_is_an_error(models, tmp_path):
+    from localllm.errors import InvalidRequestError
+
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidRequestError, match="^cache_dir:"):
+        Engine(str(models["qwen3"]), context=ContextConfig(n_ctx=256, cache_dir=str(tmp_path / "file" / "x")))

@@ -26,7 +26,7 @@ class Entry:
         n_bytes: int, what it costs its tier.
         exact: bool, usable only at its full length (recurrent states); else at any length up to it.
         pins: int, users; a pinned entry is not evicted.
-        unsavable: bool, a copy of it does not fit where copies go.
+        unsavable, unstorable: bool, a copy of it does not fit into RAM, or could not be written to a file.
     """
 
     tier: str
@@ -36,6 +36,7 @@ class Entry:
     exact: bool = False
     pins: int = 0
     unsavable: bool = False
+    unstorable: bool = False
     node: _Node | None = field(default=None, repr=False)
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from typing import Literal
 from localllm.engine.cache.cells import CellLedger
 from localllm.engine.cache.radix import Entry, Match, RadixTree
 
-DEVICE, RAM = "device", "ram"
+DEVICE, RAM, DISK = "device", "ram", "disk"
 
 # What is shorter is computed again sooner than copied out.
 MIN_SAVED_TOKENS = 64
@@ -62,6 +62,7 @@ class Residents:
             recurrent, hybrid and sliding-window models, which can only be continued where they are.
         keep: bool, false: nothing stays when a sequence ends, and nothing is shared.
         ram_bytes: int, for copies in RAM.
+        disk: bool, whether there are copies in files.
         pays: tells whether restoring so many bytes is quicker than computing so many tokens.
     """
 
@@ -72,6 +73,7 @@ class Residents:
         cuttable: bool,
         keep: bool = True,
         ram_bytes: int = 0,
+        disk: bool = False,
         pays: Callable[[int, int], bool] = lambda n_bytes, n_tokens: True,
     ) -> None:
         self.n_cells = n_cells
@@ -84,6 +86,7 @@ class Residents:
         self._pays = pays
         self._n_slots = n_slots
         self._ram_bytes = ram_bytes
+        self._disk = disk
         self._free = list(range(n_slots))
 
     @property
@@ -218,6 +221,18 @@ class Residents:
             if len(entry) >= MIN_SAVED_TOKENS and not entry.unsavable and not self._covered(entry.ids, RAM):
                 return entry
         return None
+
+    def next_to_store(self) -> Entry | None:
+        """The idle prefix to write to a file: one that no file holds yet, the least recently used first."""
+        for entry in self.tree.tier(DEVICE) if self._disk else ():
+            if len(entry) >= MIN_SAVED_TOKENS and not entry.unstorable and not self._covered(entry.ids, DISK):
+                return entry
+        return None
+
+    def found(self, ids: tuple[int, ...], payload: object, n_bytes: int, exact: bool) -> None:
+        """A file holds a prefix."""
+        if len(ids) <= self.n_cells and exact != self.cuttable:
+            self.tree.add(Entry(DISK, ids, payload, n_bytes, exact=exact))
 
     def saved(self, entry: Entry, data: object, n_bytes: int) -> None:
         """A copy of an idle prefix was made."""

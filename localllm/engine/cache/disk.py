@@ -1,0 +1,207 @@
+"""Copies of states in files, which outlive the process.
+
+One file per prefix, named after what it holds. Layout, little-endian: magic, version, key of what the state depends on, number
+of ids, number of bytes, flags, BLAKE2b-256 of everything else; then the ids as int32, then the bytes. A file is written beside
+its place and renamed, so that no reader ever sees a part of one. Whatever is damaged, foreign or of another version is a miss,
+told of once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("localllm.engine")
+
+_MAGIC = b"LMSTATE\x00"
+_VERSION = 1
+_HEADER = struct.Struct("<8sI32sQQI32s")
+_EXACT = 1
+_SUFFIX = ".lmstate"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file: the prefix that it holds, and the bytes of its state."""
+
+    path: Path
+    ids: tuple[int, ...]
+    n_bytes: int
+    exact: bool
+
+
+class DiskStore:
+    """The files of one model and context in a folder that others may share.
+
+    Args:
+        folder: Path, made if it is missing.
+        key: 32 bytes, the fingerprint of all that a state depends on; files with another key are left alone.
+        budget_bytes: int, for all files of the folder; the ones that were used least recently go first.
+        read_only: bool, never write, remove or touch a file.
+    """
+
+    def __init__(self, folder: Path, key: bytes, budget_bytes: int, read_only: bool = False) -> None:
+        self.folder = folder
+        self._key = key
+        self._budget_bytes = budget_bytes
+        self._read_only = read_only
+        self._told: set[Path] = set()
+        if not read_only:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self) -> Iterator[Stored]:
+        """What the folder holds for this key, the least recently used first. Reads no states."""
+        for path in sorted(self._files(), key=_last_use):
+            stored = self._read_header(path)
+            if stored is not None:
+                yield stored
+
+    def read(self, stored: Stored) -> Any | None:
+        """The bytes of a state as a ctypes-ready buffer, None if the file is of no use (any more)."""
+        try:
+            data = stored.path.read_bytes()
+        except OSError as error:
+            self._tell(stored.path, error.strerror or "cannot be read")
+            return None
+        if len(data) < _HEADER.size:
+            self._tell(stored.path, "damaged")
+            return None
+        *kind, n_ids, n_bytes, flags, checksum = _HEADER.unpack_from(data)
+        start = _HEADER.size + 4 * n_ids
+        sound = kind == [_MAGIC, _VERSION, self._key] and len(data) == start + n_bytes
+        if not sound or checksum != self._checksum(flags, data[_HEADER.size : start], data[start:]):
+            self._tell(stored.path, "damaged")
+            return None
+        if not self._read_only:
+            with contextlib.suppress(OSError):
+                os.utime(stored.path)
+        return bytearray(data[start:])
+
+    def write(self, ids: Sequence[int], data: Any, exact: bool) -> Stored | None:
+        """Stores a state. None if it does not fit, the folder cannot be written, or the store is read-only."""
+        body = memoryview(data).cast("B")
+        if self._read_only or _HEADER.size + 4 * len(ids) + len(body) > self._budget_bytes:
+            return None
+        packed = struct.pack(f"<{len(ids)}i", *ids)
+        flags = _EXACT if exact else 0
+        path = self.folder / (hashlib.blake2b(self._key + packed, digest_size=20).hexdigest() + _SUFFIX)
+        header = _HEADER.pack(_MAGIC, _VERSION, self._key, len(ids), len(body), flags, self._checksum(flags, packed, body))
+        try:
+            with self._lock():
+                self._make_room(len(header) + len(packed) + len(body), path)
+                _write_atomically(path, header, packed, body)
+        except OSError as error:
+            self._tell(self.folder, error.strerror or "cannot be written")
+            return None
+        return Stored(path, tuple(ids), len(body), exact)
+
+    # ---- inside
+
+    def _checksum(self, flags: int, packed_ids: bytes, body: Any) -> bytes:
+        digest = hashlib.blake2b(struct.pack("<I", flags) + self._key, digest_size=32)
+        digest.update(packed_ids)
+        digest.update(body)
+        return digest.digest()
+
+    def _files(self) -> list[Path]:
+        try:
+            return [path for path in self.folder.iterdir() if path.suffix == _SUFFIX]
+        except OSError:
+            return []
+
+    def _read_header(self, path: Path) -> Stored | None:
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEADER.size)
+                if len(head) < _HEADER.size or not head.startswith(_MAGIC):
+                    self._tell(path, "not a state file")
+                    return None
+                _, version, key, n_ids, n_bytes, flags, _ = _HEADER.unpack(head)
+                if version != _VERSION:
+                    self._tell(path, f"of version {version}")
+                    return None
+                if key != self._key:
+                    return None
+                if os.fstat(file.fileno()).st_size != _HEADER.size + 4 * n_ids + n_bytes:
+                    self._tell(path, "damaged")
+                    return None
+                return Stored(path, struct.unpack(f"<{n_ids}i", file.read(4 * n_ids)), n_bytes, bool(flags & _EXACT))
+        except (OSError, struct.error) as error:
+            self._tell(path, str(error))
+            return None
+
+    def _make_room(self, n_bytes: int, path: Path) -> None:
+        files = [other for other in self._files() if other != path]
+        used = sum(_size(other) for other in files)
+        for other in sorted(files, key=_last_use):
+            if used + n_bytes <= self._budget_bytes:
+                return
+            used -= _size(other)
+            other.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """One writer at a time, also among processes, so that the budget is counted by one of them."""
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        with (self.folder / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _tell(self, path: Path, reason: str) -> None:
+        if path not in self._told:
+            self._told.add(path)
+            logger.warning("state cache: %s is passed over: %s", path, reason)
+
+
+def _last_use(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _write_atomically(path: Path, *parts: Any) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for part in parts:
+                file.write(part)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def state_key(path: str, facts: object) -> bytes:
+    """The fingerprint of a model file and of `facts` that shape its states: 32 bytes.
+
+    The file counts by its size and by its first and last MiB, which hold the metadata and weights: not by its name or date.
+    """
+    digest = hashlib.blake2b(digest_size=32)
+    with Path(path).open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        digest.update(struct.pack("<Q", size))
+        for start in (0, max(0, size - 2**20)):
+            file.seek(start)
+            digest.update(file.read(2**20))
+    digest.update(repr(facts).encode())
+    return digest.digest()

@@ -1,0 +1,139 @@
+"""Files of states: written whole or not at all, and of no use when anything about them is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localllm.engine.cache import disk
+from localllm.engine.cache.disk import DiskStore, state_key
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+
+
+@pytest.fixture
+def store(tmp_path):
+    return DiskStore(tmp_path / "cache", KEY, 100_000)
+
+
+def files(store: DiskStore) -> list[Path]:
+    return sorted(path for path in store.folder.iterdir() if path.suffix == ".lmstate")
+
+
+def test_what_is_written_is_found_and_read_by_another_store(store):
+    written = store.write([1, -2, 3], b"state" * 10, exact=True)
+    (found,) = DiskStore(store.folder, KEY, 100_000).load()
+    assert found == written and found.ids == (1, -2, 3) and found.exact
+    assert bytes(store.read(found)) == b"state" * 10
+
+
+def test_another_models_files_are_left_alone(store, caplog):
+    store.write([1, 2], b"x", exact=False)
+    assert list(DiskStore(store.folder, OTHER, 100_000).load()) == []
+    assert len(files(store)) == 1 and caplog.text == ""
+
+
+@pytest.mark.parametrize("at", [0, 7, 8, 12, 44, 52, 60, 64, 90, 96, 100, 104, -1])
+def test_a_changed_byte_anywhere_is_a_miss(store, at):
+    stored = store.write([1, 2, 3], b"state" * 10, exact=False)
+    data = bytearray(stored.path.read_bytes())
+    data[at] ^= 0x40
+    stored.path.write_bytes(bytes(data))
+    fresh = DiskStore(store.folder, KEY, 100_000)
+    assert [one for one in fresh.load() if fresh.read(one) is not None and one.ids == (1, 2, 3) and not one.exact] == []
+    assert fresh.read(stored) is None
+
+
+@pytest.mark.parametrize("size", [0, 5, 95, 96, 100, 108, 150])
+def test_a_truncated_file_is_a_miss(store, size):
+    stored = store.write([1, 2, 3], b"state" * 10, exact=False)
+    stored.path.write_bytes(stored.path.read_bytes()[:size])
+    assert list(DiskStore(store.folder, KEY, 100_000).load()) == [] and store.read(stored) is None
+
+
+def test_another_version_is_a_miss_told_once(store, caplog, monkeypatch):
+    monkeypatch.setattr(disk, "_VERSION", 0)
+    stored = store.write([1, 2], b"x", exact=False)
+    monkeypatch.undo()
+    for _ in range(3):
+        assert list(store.load()) == []
+    assert caplog.text.count(stored.path.name) == 1 and "version 0" in caplog.text
+
+
+def test_a_file_that_is_gone_is_a_miss(store):
+    stored = store.write([1, 2], b"x", exact=False)
+    stored.path.unlink()
+    assert store.read(stored) is None
+
+
+def test_the_budget_counts_all_files_and_the_least_recently_used_go(tmp_path):
+    store = DiskStore(tmp_path, KEY, 1000)
+    stored = [store.write([n], bytes(200), exact=False) for n in range(3)]
+    for age, each in enumerate(stored):
+        os.utime(each.path, (age + 1, age + 1))
+    assert store.read(stored[0]) is not None, "reading is a use"
+    store.write([9], bytes(200), exact=False)
+    assert {tuple(one.ids) for one in store.load()} == {(0,), (2,), (9,)}
+    assert store.write([10], bytes(2000), exact=False) is None
+    assert sum(path.stat().st_size for path in files(store)) <= 1000
+
+
+def test_writing_the_same_again_keeps_one_file(store):
+    for n in range(3):
+        store.write([1, 2], bytes([n]) * 10, exact=False)
+    (found,) = store.load()
+    assert bytes(store.read(found)) == bytes([2]) * 10 and len(files(store)) == 1
+
+
+def test_read_only_changes_nothing(store):
+    stored = store.write([1, 2], b"x" * 10, exact=False)
+    os.utime(stored.path, (5, 5))
+    reader = DiskStore(store.folder, KEY, 100_000, read_only=True)
+    (found,) = reader.load()
+    assert bytes(reader.read(found)) == b"x" * 10 and reader.write([3], b"y", exact=False) is None
+    assert stored.path.stat().st_mtime == 5 and len(files(store)) == 1
+
+
+def test_a_missing_folder_is_empty_when_read_only(tmp_path):
+    assert list(DiskStore(tmp_path / "none", KEY, 100, read_only=True).load()) == [] and not (tmp_path / "none").exists()
+
+
+def test_a_failed_write_leaves_nothing(store, monkeypatch, caplog):
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert store.write([1, 2], b"x", exact=False) is None
+    assert files(store) == [] and [path.name for path in store.folder.iterdir()] == [".lock"]
+    assert "No space left" in caplog.text
+
+
+def test_processes_share_a_folder(tmp_path):
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from localllm.engine.cache.disk import DiskStore\n"
+        f"store = DiskStore(Path({str(tmp_path)!r}), b'k' * 32, 4000)\n"
+        "for n in range(40):\n"
+        "    store.write([int(sys.argv[1]), n], bytes(300), exact=False)\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(n)]) for n in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    store = DiskStore(tmp_path, KEY, 4000)
+    found = list(store.load())
+    assert len(found) > 0 and sum(path.stat().st_size for path in files(store)) <= 4000
+    assert all(store.read(one) is not None for one in found)
+
+
+def test_the_key_follows_the_content_and_not_the_name(tmp_path, models):
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(models["qwen3"].read_bytes())
+    assert state_key(str(copy), 1) == state_key(str(models["qwen3"]), 1) != state_key(str(models["qwen3"]), 2)
+    data = bytearray(copy.read_bytes())
+    data[-1] ^= 1
+    copy.write_bytes(bytes(data))
+    assert state_key(str(copy), 1) != state_key(str(models["qwen3"]), 1)
