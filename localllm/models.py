@@ -57,6 +57,10 @@ class LocalModel:
     """
 
     def __init__(self, reference: str | os.PathLike[str], *, chat_template: str | None = None, **options: Any) -> None:
+        if not isinstance(reference, (str, os.PathLike)):
+            raise InvalidRequestError(f"reference: must be a path or a name, not {type(reference).__name__}")
+        if chat_template is not None and not isinstance(chat_template, str):
+            raise InvalidRequestError(f"chat_template: must be text, not {type(chat_template).__name__}")
         self.reference = os.fspath(reference)
         self.chat_template = chat_template
         model_options, context_options = _split(options, ModelConfig, ContextConfig)
@@ -69,6 +73,10 @@ class LocalModel:
 
     def __repr__(self) -> str:
         return f"LocalModel({self.reference!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, or the same model in another process: what it was made with, without what it has loaded.
+        return _remake, (self.reference, self.chat_template, self.model_config, self.context_config)
 
     # ---- facts, from the file's header alone
 
@@ -308,6 +316,10 @@ class LocalModel:
         """Where messages begin in a prompt, as far as the template tells."""
         delimiters = (self.vocabulary.tokenize(text, add_special=False, parse_special=True) for text in prompt.delimiters)
         return tuple(sorted({place for each in delimiters for place in _places(tokens, tuple(each))}))
+
+
+def _remake(reference: str, chat_template: str | None, model: ModelConfig, context: ContextConfig) -> LocalModel:
+    return LocalModel(reference, chat_template=chat_template, **vars(model), **vars(context))
 
 
 def _places(tokens: tuple[int, ...], pattern: tuple[int, ...]) -> list[int]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import json
+import pickle
 import threading
 from pathlib import Path
 
+import numpy
 import pytest
 
 from localllm import ChatDelta, LocalModel, SamplingParams
-from localllm.errors import ContextOverflowError, InvalidRequestError, TemplateError, UnsupportedModelError
+from localllm.errors import ContextOverflowError, InvalidRequestError, LocalLLMError, TemplateError, UnsupportedModelError
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -147,6 +150,80 @@ def test_a_wrong_message_is_named_by_its_place(model, messages, where):
 def test_wrong_options_are_errors_and_say_what_was_meant(model, options, message):
     with pytest.raises(InvalidRequestError, match=message):
         model.chat(QUESTION, **options)
+
+
+CIRCULAR: dict = {}
+CIRCULAR["a"] = CIRCULAR
+CARELESS = [
+    ("complete", (None,), {}),
+    ("complete", (b"bytes",), {}),
+    ("complete", ("",), {}),
+    ("complete", ("x",), {"priority": "high"}),
+    ("complete", ("x",), {"max_tokens": True}),
+    ("complete", ("x",), {"stop": "\ud800"}),
+    ("complete", ("x",), {"grammar": "\ud800"}),
+    ("complete", ("x",), {"logit_bias": {"5": 1}}),
+    ("complete", ("x",), {"logit_bias": 5}),
+    ("chat", (None,), {}),
+    ("chat", ("hello",), {}),
+    ("chat", ({"role": "user", "content": "x"},), {}),
+    ("chat", ([{"role": "user", "content": [1]}],), {}),
+    ("chat", ([{"role": "user", "content": "x", "extra": object()}],), {}),
+    ("chat", ([*QUESTION, {"role": "assistant", "content": None, "tool_calls": [{"x": 1}]}, *QUESTION],), {}),
+    ("chat", (QUESTION,), {"tools": WEATHER}),
+    ("chat", (QUESTION,), {"tools": ["x"]}),
+    ("chat", (QUESTION,), {"json_schema": [1]}),
+    ("chat", (QUESTION,), {"json_schema": "x"}),
+    ("chat", (QUESTION,), {"json_schema": {"$ref": "#"}}),
+    ("chat", (QUESTION,), {"json_schema": {"const": float("nan")}}),
+    ("chat", (QUESTION,), {"json_schema": CIRCULAR}),
+    ("chat", (QUESTION,), {"template_kwargs": {"x": object()}}),
+    ("chat", (QUESTION,), {"template_kwargs": "x"}),
+    ("chat", (QUESTION,), {"enable_thinking": "yes"}),
+    ("tokenize", (None,), {}),
+    ("detokenize", (["a"],), {}),
+    ("detokenize", ([2**40],), {}),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments", "options"), CARELESS)
+def test_what_a_careless_caller_passes_is_a_typed_error_and_harms_nobody_else(model, method, arguments, options):
+    with pytest.raises(LocalLLMError):
+        getattr(model, method)(*arguments, **options)
+    assert model.complete("x", max_tokens=1).tokens
+
+
+@pytest.mark.parametrize("reference", [None, 5, b"x"])
+def test_a_reference_is_a_path_or_a_name(reference):
+    with pytest.raises(InvalidRequestError, match="^reference:"):
+        LocalModel(reference)
+    with pytest.raises(InvalidRequestError, match="^chat_template:"):
+        LocalModel("smollm2", chat_template=5)
+
+
+def test_numbers_of_numpy_are_numbers(model):
+    options = {"max_tokens": numpy.int64(3), "temperature": numpy.float32(0.5), "seed": numpy.int32(5)}
+    answer = model.complete("x", **options, logit_bias={numpy.int64(33): numpy.float64(100)})
+    assert answer.tokens == (33, 33, 33) and answer.seed == 5
+
+
+def test_a_model_can_be_copied_and_sent_to_another_process(models):
+    model = LocalModel(models["qwen3"], n_ctx=256, n_threads=1, chat_template="{{ messages[0].content }}")
+    assert model.complete("one", max_tokens=1).tokens
+    for other in (copy.deepcopy(model), copy.copy(model), pickle.loads(pickle.dumps(model))):
+        assert (other.reference, other.context_config, other.chat_template) == (
+            model.reference, model.context_config, model.chat_template
+        )  # fmt: skip
+        assert other.engine is model.engine
+
+
+def test_a_broken_engine_is_replaced_at_the_next_use(models):
+    model = LocalModel(models["qwen3"], n_ctx=288, n_threads=1)
+    first = model.engine
+    first._core.scheduler.plan = None
+    with pytest.raises(TypeError):
+        model.complete("one")
+    assert first.closed and model.complete("one", max_tokens=1).tokens and model.engine is not first
 
 
 def test_wrong_loading_options_are_errors_before_anything_is_loaded():

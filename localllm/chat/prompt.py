@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,17 @@ class ChatOptions:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.tools is None:
+            object.__setattr__(self, "tools", ())
+        if not isinstance(self.tools, (list, tuple)) or not all(isinstance(tool, Mapping) for tool in self.tools):
+            raise InvalidRequestError("tools: must be a list of OpenAI-style function tools")
+        for name in ("json_schema", "template_kwargs"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping) and not (name == "json_schema" and value is None):
+                raise InvalidRequestError(f"{name}: must be a mapping, not {type(value).__name__}")
+        for name in ("enable_thinking", "parallel_tool_calls"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidRequestError(f"{name}: must be True or False, not {getattr(self, name)!r}")
         if self.tool_choice not in ("auto", "none", "required"):
             raise InvalidRequestError(f"tool_choice: {self.tool_choice!r} is not 'auto', 'none' or 'required'")
 
@@ -72,6 +83,8 @@ def render(chat: Chat, messages: Sequence[Mapping[str, Any]], options: ChatOptio
         InvalidRequestError: A message has the wrong form; names it by its place.
         TemplateError: The template refuses the messages.
     """
+    if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
+        raise InvalidRequestError(f"messages: must be a list of messages, not {type(messages).__name__}")
     checked = [_check(place, message) for place, message in enumerate(messages)]
     if not checked:
         raise InvalidRequestError("messages: empty; a chat needs at least one message")

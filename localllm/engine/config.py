@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from localllm.errors import InvalidRequestError
 
@@ -43,12 +44,13 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if self.n_gpu_layers != "all":
-            _integer("n_gpu_layers", self.n_gpu_layers, 0, 2**31 - 1)
+            _integer(self, "n_gpu_layers", 0, 2**31 - 1)
         _choice("split_mode", self.split_mode, SplitMode)
-        _integer("main_gpu", self.main_gpu, 0, 2**31 - 1)
+        _integer(self, "main_gpu", 0, 2**31 - 1)
         _choice("load_mode", self.load_mode, LoadMode)
         for share in self.tensor_split:
-            _number("tensor_split", share, 0, math.inf)
+            if isinstance(share, bool) or not isinstance(share, (int, float)) or not share >= 0:
+                raise InvalidRequestError(f"tensor_split: {share!r} is not a share of at least 0")
         for flag in ("vocab_only", "check_tensors", "use_extra_buffers"):
             _boolean(flag, getattr(self, flag))
         for key, value in self.metadata_overrides:
@@ -115,23 +117,23 @@ class ContextConfig:
     cache_read_only: bool = False
 
     def __post_init__(self) -> None:
-        _integer("n_ctx", self.n_ctx, 0, 2**27)
-        _integer("parallel", self.parallel, 1, 256)
-        _integer("n_batch", self.n_batch, 1, 2**20)
-        _integer("n_ubatch", self.n_ubatch, 1, 2**20)
-        _integer("n_threads", self.n_threads, 0, 512)
-        _integer("n_threads_batch", self.n_threads_batch, 0, 512)
-        _integer("max_queue", self.max_queue, 0, 2**31 - 1)
-        _integer("cache_ram_bytes", self.cache_ram_bytes, 0, 2**63 - 1)
-        _integer("cache_disk_bytes", self.cache_disk_bytes, 0, 2**63 - 1)
+        _integer(self, "n_ctx", 0, 2**27)
+        _integer(self, "parallel", 1, 256)
+        _integer(self, "n_batch", 1, 2**20)
+        _integer(self, "n_ubatch", 1, 2**20)
+        _integer(self, "n_threads", 0, 512)
+        _integer(self, "n_threads_batch", 0, 512)
+        _integer(self, "max_queue", 0, 2**31 - 1)
+        _integer(self, "cache_ram_bytes", 0, 2**63 - 1)
+        _integer(self, "cache_disk_bytes", 0, 2**63 - 1)
         if not isinstance(self.cache_dir, str):
             raise InvalidRequestError("cache_dir: must be the name of a folder, or ''")
-        _integer("kept_sequences", self.kept_sequences, 0, 256 - self.parallel)
+        _integer(self, "kept_sequences", 0, 256 - self.parallel)
         _choice("flash_attention", self.flash_attention, FlashAttention)
         _choice("type_k", self.type_k, KVType)
         _choice("type_v", self.type_v, KVType)
-        _number("rope_freq_base", self.rope_freq_base, 0, math.inf)
-        _number("rope_freq_scale", self.rope_freq_scale, 0, math.inf)
+        _number(self, "rope_freq_base", 0, math.inf)
+        _number(self, "rope_freq_scale", 0, math.inf)
         for flag in ("offload_kqv", "op_offload", "swa_full", "prefix_cache", "cache_read_only"):
             _boolean(flag, getattr(self, flag))
         if self.parallel > self.n_batch:
@@ -218,27 +220,32 @@ class SamplingParams:
         _freeze(self, "samplers")
         if isinstance(self.logit_bias, dict):
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
+        if not isinstance(self.logit_bias, (tuple, list)):
+            raise InvalidRequestError("logit_bias: must be a dict, or a list of (token id, bias)")
         for name, (low, high) in _FLOAT_RANGES.items():
-            _number(name, getattr(self, name), low, high)
+            _number(self, name, low, high)
         for name, (first, last) in _INTEGER_RANGES.items():
-            _integer(name, getattr(self, name), first, last)
+            _integer(self, name, first, last)
         for flag in ("ignore_eos", "logprobs", "sampled_probs"):
             _boolean(flag, getattr(self, flag))
         if self.repeat_penalty < 1e-6:
             raise InvalidRequestError("repeat_penalty: must be greater than 0 (1 switches it off)")
         if self.seed is not None:
-            _integer("seed", self.seed, 0, 2**32 - 2)
+            _integer(self, "seed", 0, 2**32 - 2)
         if not isinstance(self.grammar, str):
             raise InvalidRequestError("grammar: must be text in GBNF, or ''")
         self._check_lists()
 
     def _check_lists(self) -> None:
+        pairs: list[tuple[int, float]] = []
         for entry in self.logit_bias:
-            token, bias = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, None)
-            if not isinstance(token, int) or isinstance(token, bool) or token < 0:
+            token, bias = entry if isinstance(entry, (tuple, list)) and len(entry) == 2 else (None, None)
+            if not isinstance(token, numbers.Integral) or isinstance(token, bool) or token < 0:
                 raise InvalidRequestError(f"logit_bias: {entry!r} is not (token id, bias)")
-            if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
+            if not isinstance(bias, numbers.Real) or math.isnan(bias) or bias == math.inf:
                 raise InvalidRequestError(f"logit_bias: the bias of token {token} must be a number or -inf")
+            pairs.append((int(token), float(bias)))
+        object.__setattr__(self, "logit_bias", tuple(pairs))
         for breaker in self.dry_sequence_breakers:
             if not isinstance(breaker, str) or not breaker:
                 raise InvalidRequestError("dry_sequence_breakers: must be texts that are not empty")
@@ -277,18 +284,23 @@ def _freeze(owner: object, name: str) -> None:
     object.__setattr__(owner, name, tuple(value))
 
 
-def _number(name: str, value: object, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+def _number(owner: object, name: str, low: float, high: float) -> None:
+    value: Any = getattr(owner, name)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidRequestError(f"{name}: must be a number, not {type(value).__name__}")
-    if not low <= value <= high:
+    if not low <= float(value) <= high:
         raise InvalidRequestError(f"{name}: {value} is outside the range {low:g} to {high:g}")
+    if not isinstance(value, (int, float)):
+        object.__setattr__(owner, name, float(value))
 
 
-def _integer(name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+def _integer(owner: object, name: str, low: int, high: int) -> None:
+    value: Any = getattr(owner, name)
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidRequestError(f"{name}: must be an integer, not {type(value).__name__}")
-    if not low <= value <= high:
+    if not low <= int(value) <= high:
         raise InvalidRequestError(f"{name}: {value} is outside the range {low} to {high}")
+    object.__setattr__(owner, name, int(value))
 
 
 def _boolean(name: str, value: object) -> None:

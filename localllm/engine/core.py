@@ -77,7 +77,7 @@ class Core:
         self._inbox: collections.deque[Sequence] = collections.deque()
         self._cancelled: collections.deque[int] = collections.deque()
         self._wake = threading.Condition()
-        self._closing = False
+        self.closing = False
         self._failure: Exception | None = None
         self._in_batch: frozenset[int] = frozenset()
 
@@ -99,7 +99,7 @@ class Core:
             if not 0 <= token < self.n_vocab:
                 raise InvalidRequestError(f"prompt: token {token} is not in the vocabulary of {self.n_vocab}")
         with self._wake:
-            if self._closing:
+            if self.closing:
                 raise ClosedError("the engine is closed") from self._failure
             waiting = len(self._inbox) + len(self.scheduler.waiting)
             if self.max_queue and waiting >= self.max_queue:
@@ -129,7 +129,7 @@ class Core:
 
     def stop(self) -> None:
         with self._wake:
-            self._closing = True
+            self.closing = True
             self.runner.abort()
             self._wake.notify()
 
@@ -163,18 +163,18 @@ class Core:
         except Exception as error:
             # A mistake of ours or a broken context: nobody may be left waiting for an answer.
             with self._wake:
-                self._closing = True
+                self.closing = True
                 self._failure = error
             self._fail_all(error)
 
     def _take_work(self) -> bool:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
         with self._wake:
-            while not self._inbox and not self._cancelled and self.scheduler.idle and not self._closing:
+            while not self._inbox and not self._cancelled and self.scheduler.idle and not self.closing:
                 if self.residents.next_to_save() is not None or self.residents.next_to_store() is not None:
                     break
                 self._wake.wait()
-            if self._closing:
+            if self.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
             cancelled, self._cancelled = self._cancelled, collections.deque()
@@ -198,7 +198,7 @@ class Core:
             self._save_one()
             return
         with self._wake:
-            if self._closing:
+            if self.closing:
                 return
             self._in_batch = frozenset(chunk.sequence.id for chunk in chunks)
             # Together, so that nobody can ask for an end of this batch and have it befall the next one.

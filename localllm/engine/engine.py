@@ -65,7 +65,7 @@ class Engine:
 
     @property
     def closed(self) -> bool:
-        return not self._finalizer.alive
+        return not self._finalizer.alive or self._core.closing
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queues a request.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -42,14 +43,27 @@ class Request:
     grammar: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.prompt, tuple) or not all(isinstance(token, int) for token in self.prompt):
+            raise InvalidRequestError("prompt: must be a tuple of token ids")
         if not self.prompt:
             raise InvalidRequestError("prompt: empty; there is nothing to continue")
-        if self.max_tokens is not None and (
-            isinstance(self.max_tokens, bool) or not isinstance(self.max_tokens, int) or self.max_tokens < 1
-        ):
-            raise InvalidRequestError(f"max_tokens: must be an integer of at least 1, or None, not {self.max_tokens!r}")
+        if not isinstance(self.sampling, SamplingParams):
+            raise InvalidRequestError(f"sampling: must be SamplingParams, not {type(self.sampling).__name__}")
+        if self.max_tokens is not None:
+            object.__setattr__(self, "max_tokens", _whole("max_tokens", self.max_tokens))
+            if self.max_tokens < 1:
+                raise InvalidRequestError(f"max_tokens: must be at least 1, or None, not {self.max_tokens}")
+        object.__setattr__(self, "priority", _whole("priority", self.priority))
         if isinstance(self.stop, str) or any(not isinstance(text, str) or not text for text in self.stop):
             raise InvalidRequestError("stop: must be a list of texts that are not empty")
+        for name in ("stop_tokens", "boundaries"):
+            object.__setattr__(self, name, tuple(_whole(name, value) for value in getattr(self, name)))
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InvalidRequestError(f"{name}: must be an integer, not {value!r}")
+    return int(value)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from localllm.errors import ClosedError
+from localllm.errors import ClosedError, InvalidRequestError
 from localllm.native import logs
 from localllm.native.bindings import llama as llama_h
 from localllm.native.bindings import localllm as localllm_h
@@ -107,6 +107,8 @@ class Model:
             add_special: bool, add what the model wants around a text (BOS, EOS).
             parse_special: bool, recognise special tokens written in the text.
         """
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"text: must be a str, not {type(text).__name__}")
         data = text.encode("utf-8", errors="replace")
         tokens = (ctypes.c_int32 * (len(data) + 16))()
         count = ctypes.c_int32(len(tokens))
@@ -120,6 +122,8 @@ class Model:
 
     def detokenize(self, tokens: Sequence[int], special: bool) -> bytes:
         """The text of tokens as bytes; `special`: with the text of special tokens."""
+        if not all(isinstance(token, int) and -(2**31) <= token < 2**31 for token in tokens):
+            raise InvalidRequestError("tokens: must be token ids")
         array = (ctypes.c_int32 * len(tokens))(*tokens)
         out = ctypes.POINTER(ctypes.c_char)()
         size = ctypes.c_size_t()
@@ -182,7 +186,7 @@ class Sampler:
         self.native = model.native
         self.model = model
         out = localllm_h.lm_sampler_p()
-        text = json.dumps(options, allow_nan=False).encode()
+        text = to_json(options)
         self.native.check(self.native.lm_sampler_create(model.pointer, text, ctypes.byref(out)))
         self._owned = Owned(self, _address(out), self.native.lm_sampler_free, "sampler", at_exit=False)
 
@@ -220,7 +224,7 @@ class Text:
         self.native = model.native
         self.model = model
         out = localllm_h.lm_text_p()
-        text = json.dumps(options).encode()
+        text = to_json(options)
         self.native.check(self.native.lm_text_create(model.pointer, text, ctypes.byref(out)))
         self._owned = Owned(self, _address(out), self.native.lm_text_free, "text", at_exit=False)
 
@@ -277,7 +281,7 @@ class Chat:
 
     def apply(self, request: dict[str, Any]) -> dict[str, Any]:
         """Renders messages; fields as lm_chat_apply documents them."""
-        text = json.dumps(request, ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
+        text = to_json(request, errors="replace")
         result: dict[str, Any] = self.native.json_call("lm_chat_apply", self.pointer, text)
         return result
 
@@ -291,7 +295,7 @@ class Parser:
     def __init__(self, options: dict[str, Any]) -> None:
         self.native = load()
         out = localllm_h.lm_parser_p()
-        self.native.check(self.native.lm_parser_create(json.dumps(options).encode(), ctypes.byref(out)))
+        self.native.check(self.native.lm_parser_create(to_json(options), ctypes.byref(out)))
         self._owned = Owned(self, _address(out), self.native.lm_parser_free, "parser", at_exit=False)
 
     def parse(self, text: str, is_partial: bool) -> dict[str, Any]:
@@ -302,6 +306,19 @@ class Parser:
 
     def close(self) -> None:
         self._owned.close()
+
+
+def to_json(value: dict[str, Any], errors: str = "strict") -> bytes:
+    """A value as JSON for liblocalllm.
+
+    Raises:
+        InvalidRequestError: It holds what JSON cannot: objects, NaN, more levels than Python can follow, or, unless `errors` says
+            otherwise, half a character (a lone surrogate).
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", errors=errors)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"the request cannot be written as JSON: {error}") from error
 
 
 def default_model_params(native: Native) -> llama_h.llama_model_params:

@@ -87,6 +87,7 @@ class Native:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        _wait_briefly()
         self._libraries = {name: self._open(stem) for name, stem in _REQUIRED.items()}
         for name, stem in _OPTIONAL.items():
             if (directory / file_name(stem)).is_file():
@@ -199,6 +200,17 @@ class Native:
         out = ctypes.POINTER(ctypes.c_char)()
         self.check(getattr(self, function)(*arguments, ctypes.byref(out)), prefix)
         return self.take_string(out)
+
+
+def _wait_briefly() -> None:
+    """Lets GNU's OpenMP threads wait for one another by sleeping rather than by spinning for milliseconds.
+
+    llama.cpp's threads meet hundreds of times for each token. When a core is taken by somebody else, every meeting costs the whole
+    spin: two processes with two threads each on two cores computed less than one token per second between them, and 28 with
+    this (benchmarks/README.md). libgomp reads the variable once, when it is loaded; what the user has set is left alone.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def _require_complete(path: Path) -> None:
