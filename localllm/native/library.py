@@ -205,9 +205,9 @@ class Native:
 def _wait_briefly() -> None:
     """Lets GNU's OpenMP threads wait for one another by sleeping rather than by spinning for milliseconds.
 
-    llama.cpp's threads meet hundreds of times for each token. When a core is taken by somebody else, every meeting costs the whole
-    spin: two processes with two threads each on two cores computed less than one token per second between them, and 28 with
-    this (benchmarks/README.md). libgomp reads the variable once, when it is loaded; what the user has set is left alone.
+    llama.cpp's threads meet hundreds of times for each token. When a core is taken by somebody else, every meeting costs the
+    whole spin: beside another process of two threads, two threads on two cores computed less than one token per second, and
+    28 with this (benchmarks/README.md). libgomp reads the variable once, when it is loaded; what the user has set stays.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
