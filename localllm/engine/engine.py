@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Generator
 from types import TracebackType
+from typing import Any
 
 from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.core import Core
@@ -97,10 +98,14 @@ class Engine:
         """
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         request_id = self.submit(request, events.put)
-        return self._drain(request_id, events)
+        stream = self._drain(request_id, events)
+        next(stream)
+        return stream
 
-    def _drain(self, request_id: int, events: queue.SimpleQueue[Event]) -> Generator[Delta | Finished, None, None]:
+    def _drain(self, request_id: int, events: queue.SimpleQueue[Event]) -> Generator[Any, None, None]:
         try:
+            # Taken by `stream`: only a generator that has begun runs its `finally` when it is dropped unread.
+            yield None
             while True:
                 event = events.get()
                 if isinstance(event, Failed):

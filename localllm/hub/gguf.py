@@ -181,7 +181,8 @@ def read_header(path: str | os.PathLike[str]) -> Header:
             raise ModelFileError(errno.EISDIR, "is a directory; give the GGUF file in it", name)
         if Path(name).exists() and not Path(name).is_file():
             raise ModelFileError(errno.EINVAL, "not a regular file", name)
-        with Path(name).open("rb") as file:
+        # Reads ahead in large steps: a vocabulary is a hundred thousand short strings.
+        with Path(name).open("rb", buffering=1 << 20) as file:
             return _Reader(file, name).header()
     except FileNotFoundError as error:
         raise ModelNotFoundError(errno.ENOENT, "no such file", name) from error
@@ -199,8 +200,7 @@ class _Reader:
     def __init__(self, file: BinaryIO, path: str) -> None:
         self.path = path
         self.size = os.fstat(file.fileno()).st_size if hasattr(file, "fileno") else 0
-        # Reads ahead in large steps: a vocabulary is a hundred thousand short strings.
-        self.file = io.BufferedReader(file.raw, 1 << 20) if isinstance(file, io.BufferedReader) else file
+        self.file = file
         self.at = 0
 
     def fail(self, reason: str) -> ModelFileError:

@@ -235,6 +235,58 @@ def test_closing_a_stream_stops_the_work(engine_for):
     assert engine._core.scheduler.idle and not engine._core._sequences
 
 
+def test_a_stream_that_is_dropped_unread_or_half_read_stops_the_work(engine_for):
+    engine = engine_for("qwen3", parallel=1, n_ctx=4096)
+    endless = ask(engine, "one two", None, sampling=SamplingParams(temperature=0, ignore_eos=True))
+    for n_read in (0, 1, 0, 1):
+        stream = engine.stream(endless)
+        for _ in range(n_read):
+            next(stream)
+        del stream
+        gc.collect()
+    assert engine.generate(ask(engine, "three")).tokens
+    assert engine.stats().computed_tokens < 4 * 1000 and not engine._core._sequences
+
+
+def test_an_engine_may_be_closed_and_asked_from_a_sink(engine_for):
+    engine, ended, asked = engine_for("qwen3", parallel=1), threading.Event(), []
+
+    def again(event):
+        if isinstance(event, Finished):
+            asked.append(event)
+            if len(asked) < 4:
+                engine.submit(ask(engine, "one", 2), again)
+            else:
+                engine.close()
+                ended.set()
+
+    engine.submit(ask(engine, "one", 2), again)
+    assert ended.wait(30) and engine.closed
+    engine._thread.join(30)
+    assert not engine._thread.is_alive()
+
+
+def test_tasks_that_time_out_and_loops_that_end_leave_no_work(engine_for):
+    engine = engine_for("qwen3", parallel=2, n_ctx=2048)
+    endless = ask(engine, "one", None, sampling=SamplingParams(temperature=0, ignore_eos=True))
+
+    async def impatient():
+        for _ in range(10):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(engine.agenerate(endless), 0.005)
+
+    async def abandoned():
+        stream = engine.astream(endless)
+        await stream.__anext__()
+        return stream
+
+    asyncio.run(impatient())
+    kept = asyncio.run(abandoned())
+    assert engine.generate(ask(engine, "two")).tokens and kept is not None
+    with engine._core._wake:
+        assert engine._core._wake.wait_for(lambda: not engine._core._sequences, 10)
+
+
 def test_cancel_ends_with_a_cancelled_event_in_every_state(engine_for):
     engine = engine_for("qwen3", parallel=1, n_ctx=2048, n_batch=32, n_ubatch=32)
     events: dict[str, list] = {"prefill": [], "waiting": []}
