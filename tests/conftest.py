@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from localllm import ContextConfig, Engine
+from localllm import ContextConfig, Delta, Engine, Request
+from localllm.engine.request import Event, TokenLogprob
 from localllm.hub.reference import resolve
 
 HERE = Path(__file__).parent
@@ -79,4 +81,45 @@ def qwen3(models: dict[str, Path]) -> Any:
         yield engine
 
 
-EngineFor = Callable[..., Engine]
+@pytest.fixture(scope="session")
+def together() -> Callable[[Engine, list[Request]], list[list[Event]]]:
+    """A function that submits requests all at once and gives the events of each when all have ended."""
+
+    def submit(engine: Engine, requests: list[Request]) -> list[list[Event]]:
+        events: list[list[Event]] = [[] for _ in requests]
+        ended = [threading.Event() for _ in requests]
+
+        def sink(place: int) -> Callable[[Event], None]:
+            def put(event: Event) -> None:
+                events[place].append(event)
+                if not isinstance(event, Delta):
+                    ended[place].set()
+
+            return put
+
+        for place, request in enumerate(requests):
+            engine.submit(request, sink(place))
+        assert all(event.wait(60) for event in ended)
+        return events
+
+    return submit
+
+
+@pytest.fixture(scope="session")
+def assert_same_greedy() -> Callable[[Sequence[TokenLogprob], Sequence[TokenLogprob]], None]:
+    """A function that holds two greedy answers, with their most probable candidates, against each other.
+
+    They must be the same but for the rounding of llama.cpp's kernels: those for one and for many tokens round differently. With
+    random weights two tokens can be so close that this decides between them: there, and only there, the answers may part. Up to
+    that place every log-probability must agree.
+    """
+
+    def compare(one: Sequence[TokenLogprob], other: Sequence[TokenLogprob]) -> None:
+        for mine, theirs in zip(one, other, strict=True):
+            assert abs(mine.logprob - theirs.logprob) < 0.02
+            if mine.token != theirs.token:
+                places = {top.token: top.logprob for top in mine.top}
+                assert theirs.token in places and places[mine.token] - places[theirs.token] < 0.02
+                return
+
+    return compare

@@ -37,42 +37,8 @@ def ask(engine: Engine, text: str, max_tokens: int = 16, **options) -> Request:
     return Request(prompt=tokens, max_tokens=max_tokens, sampling=sampling, **options)
 
 
-def collect(engine: Engine, requests: list[Request]) -> list[list]:
-    """Submits all at once; the events of each."""
-    events = [[] for _ in requests]
-    done = [threading.Event() for _ in requests]
-
-    def sink(place):
-        def put(event):
-            events[place].append(event)
-            if not isinstance(event, Delta):
-                done[place].set()
-
-        return put
-
-    for place, request in enumerate(requests):
-        engine.submit(request, sink(place))
-    for event in done:
-        assert event.wait(60)
-    return events
-
-
 def probabilities_of(events: list) -> list:
     return [entry for event in events if isinstance(event, Delta) for entry in event.logprobs]
-
-
-def assert_same_greedy(one, other) -> None:
-    """Two greedy answers (lists of TokenLogprob) are the same but for the rounding of llama.cpp's kernels.
-
-    Kernels for one and for many tokens round differently. With random weights two tokens can be so close that this decides
-    between them: there, and only there, the answers may part. Up to that place every log-probability must agree.
-    """
-    for mine, theirs in zip(one, other, strict=True):
-        assert abs(mine.logprob - theirs.logprob) < 0.02
-        if mine.token != theirs.token:
-            places = {top.token: top.logprob for top in mine.top}
-            assert theirs.token in places and places[mine.token] - places[theirs.token] < 0.02
-            return
 
 
 def tokens_of(events: list) -> list[int]:
@@ -80,28 +46,28 @@ def tokens_of(events: list) -> list[int]:
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_one_or_many_sequences_give_the_same_greedy_tokens(engine_for, name):
+def test_one_or_many_sequences_give_the_same_greedy_tokens(engine_for, name, together, assert_same_greedy):
     engine = engine_for(name)
     prompts = [f"{text} {'the quick brown fox ' * n}" for n, text in enumerate(["one", "two", "What is", "def add", "jumps"])]
     requests = [ask(engine, prompt, 24, sampling=PROBED) for prompt in prompts]
     alone = [engine.generate(request) for request in requests]
-    for answer, events in zip(alone, collect(engine, requests), strict=True):
+    for answer, events in zip(alone, together(engine, requests), strict=True):
         assert_same_greedy(answer.logprobs, probabilities_of(events))
     assert all(len(answer.tokens) == 24 for answer in alone)
     assert len({answer.tokens for answer in alone}) > 2, "a model that ignores its prompt tests nothing"
 
 
-def test_one_or_many_sequences_give_exactly_the_same_text_on_a_trained_model(engine_for, trained):
+def test_one_or_many_sequences_give_exactly_the_same_text_on_a_trained_model(engine_for, trained, together):
     engine = engine_for(trained, n_ctx=1024)
     requests = [ask(engine, prompt, 48) for prompt in ("The ", "A small ", "one two three ", "It was ")]
     alone = [engine.generate(request) for request in requests]
-    together = collect(engine, requests)
+    together = together(engine, requests)
     assert [tokens_of(events) for events in together] == [list(answer.tokens) for answer in alone]
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35", "mamba2"])
 @pytest.mark.parametrize("n_ubatch", [7, 64])
-def test_a_prompt_in_many_batches_gives_the_same_answer(engine_for, name, n_ubatch):
+def test_a_prompt_in_many_batches_gives_the_same_answer(engine_for, name, n_ubatch, assert_same_greedy):
     text = "the lazy dog jumps over " * 12
     whole, cut = engine_for(name, parallel=1), engine_for(name, parallel=1, n_batch=20, n_ubatch=n_ubatch)
     answers = [engine.generate(ask(engine, text, sampling=PROBED)) for engine in (whole, cut)]
@@ -184,15 +150,15 @@ def test_a_prompt_that_fills_the_context_still_gets_a_token_and_a_longer_one_is_
     assert (caught.value.needed_tokens, caught.value.available_tokens) == (257, 256)
 
 
-def test_more_work_than_cells_is_done_in_turn_with_the_same_answers(engine_for):
+def test_more_work_than_cells_is_done_in_turn_with_the_same_answers(engine_for, together, assert_same_greedy):
     engine = engine_for("qwen3", n_ctx=256, parallel=4)
     requests = [ask(engine, f"{n} the quick brown fox", 100, sampling=PROBED) for n in range(6)]
-    together = collect(engine, requests)
+    together = together(engine, requests)
     for request, events in zip(requests, together, strict=True):
         assert_same_greedy(engine.generate(request).logprobs, probabilities_of(events))
 
 
-def test_an_evicted_answer_goes_on_as_if_nothing_had_happened(engine_for, trained, monkeypatch):
+def test_an_evicted_answer_goes_on_as_if_nothing_had_happened(engine_for, trained, monkeypatch, together):
     evictions = []
     engine = engine_for(trained, n_ctx=256, parallel=3)
     requeue = engine._core.scheduler.requeue
@@ -200,18 +166,18 @@ def test_an_evicted_answer_goes_on_as_if_nothing_had_happened(engine_for, traine
     # Penalties remember the answer so far: a sampler that began anew after the eviction would choose otherwise.
     sampling = SamplingParams(temperature=0, ignore_eos=True, repeat_penalty=1.1, frequency_penalty=0.1)
     requests = [ask(engine, text, 110, sampling=sampling) for text in ("The ", "It was ", "one two ")]
-    events = collect(engine, requests)
+    events = together(engine, requests)
     assert evictions
     alone = [engine.generate(request) for request in requests]
     assert [tokens_of(entry) for entry in events] == [list(answer.tokens) for answer in alone]
     assert ["".join(e.text for e in entry if isinstance(e, Delta)) for entry in events] == [answer.text for answer in alone]
 
 
-def test_the_same_seed_gives_the_same_answer_whatever_else_is_in_the_batch(qwen3):
+def test_the_same_seed_gives_the_same_answer_whatever_else_is_in_the_batch(qwen3, together):
     request = ask(qwen3, "one two", 24, sampling=SamplingParams(temperature=1.5, top_k=0, top_p=1, min_p=0, seed=42))
     alone = qwen3.generate(request)
     others = [ask(qwen3, f"other {n}", 24, sampling=SamplingParams(temperature=1, seed=n)) for n in range(3)]
-    assert tokens_of(collect(qwen3, [*others, request])[3]) == list(alone.tokens)
+    assert tokens_of(together(qwen3, [*others, request])[3]) == list(alone.tokens)
     assert alone.seed == 42
 
 
@@ -235,7 +201,7 @@ def test_closing_a_stream_stops_the_work(engine_for):
     assert engine._core.scheduler.idle and not engine._core._sequences
 
 
-def test_a_stream_that_is_dropped_unread_or_half_read_stops_the_work(engine_for):
+def test_a_stream_that_is_dropped_unread_or_half_read_stops_the_work(engine_for, together):
     engine = engine_for("qwen3", parallel=1, n_ctx=4096)
     endless = ask(engine, "one two", None, sampling=SamplingParams(temperature=0, ignore_eos=True))
     for n_read in (0, 1, 0, 1):
@@ -565,7 +531,7 @@ def test_a_sink_that_fails_ends_only_its_own_request(qwen3, caplog):
     assert "mine" in caplog.text
 
 
-def test_an_engine_nobody_holds_is_collected(models):
+def test_an_engine_nobody_holds_is_collected(models, together):
     engine = Engine(str(models["qwen3"]), context=ContextConfig(n_ctx=256, n_threads=1))
     thread, dead = engine._thread, weakref.ref(engine)
     del engine

@@ -24,16 +24,6 @@ def follow_up(earlier: Request, answer, engine: Engine, text: str) -> Request:
     return Request(prompt=(*earlier.prompt, *answer.tokens, *more), max_tokens=12, sampling=PROBED)
 
 
-def assert_same(one, other) -> None:
-    """As in test_engine: equal but for roundings, which may decide only between tokens that are as good as equal."""
-    for mine, theirs in zip(one, other, strict=True):
-        assert abs(mine.logprob - theirs.logprob) < 0.02
-        if mine.token != theirs.token:
-            places = {top.token: top.logprob for top in mine.top}
-            assert theirs.token in places and places[mine.token] - places[theirs.token] < 0.02
-            return
-
-
 @pytest.fixture
 def count(monkeypatch):
     """Counts the tokens that an engine computes."""
@@ -50,7 +40,7 @@ def count(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
-def test_the_next_turn_computes_only_what_is_new_and_says_the_same(engine_for, count, name):
+def test_the_next_turn_computes_only_what_is_new_and_says_the_same(engine_for, count, name, assert_same_greedy):
     cold, warm = engine_for(name, prefix_cache=False), engine_for(name)
     first = request(warm, "What is the capital of France? " * 4)
     answer = warm.generate(first)
@@ -61,7 +51,7 @@ def test_the_next_turn_computes_only_what_is_new_and_says_the_same(engine_for, c
     assert sum(sizes) == len(second.prompt) - again.usage.cached_tokens + len(again.tokens) - 1
     fresh = cold.generate(second)
     assert fresh.usage.cached_tokens == 0
-    assert_same(fresh.logprobs, again.logprobs)
+    assert_same_greedy(fresh.logprobs, again.logprobs)
 
 
 def test_on_a_trained_model_warm_and_cold_texts_are_equal(engine_for, trained):
@@ -75,7 +65,7 @@ def test_on_a_trained_model_warm_and_cold_texts_are_equal(engine_for, trained):
 
 
 @pytest.mark.parametrize("name", CUTTABLE)
-def test_another_question_about_the_same_text_computes_only_the_question(engine_for, count, name):
+def test_another_question_about_the_same_text_computes_only_the_question(engine_for, count, name, assert_same_greedy):
     engine, cold = engine_for(name), engine_for(name, prefix_cache=False)
     text = "the quick brown fox jumps over the lazy dog " * 8
     engine.generate(request(engine, text + "one"))
@@ -84,51 +74,38 @@ def test_another_question_about_the_same_text_computes_only_the_question(engine_
         asked = request(engine, text + question)
         answer = engine.generate(asked)
         assert answer.usage.cached_tokens >= len(engine.model.tokenize(text, True, True)) - 2
-        assert_same(cold.generate(asked).logprobs, answer.logprobs)
+        assert_same_greedy(cold.generate(asked).logprobs, answer.logprobs)
     assert sum(sizes) < 3 * (12 + 12)
 
 
 @pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
-def test_asking_the_same_again_gives_the_same(engine_for, name):
+def test_asking_the_same_again_gives_the_same(engine_for, name, assert_same_greedy):
     engine = engine_for(name)
     asked = request(engine, "one two three four five six seven " * 5)
     answers = [engine.generate(asked) for _ in range(3)]
     for answer in answers[1:]:
-        assert_same(answers[0].logprobs, answer.logprobs)
+        assert_same_greedy(answers[0].logprobs, answer.logprobs)
     assert answers[1].usage.cached_tokens == len(asked.prompt) - 1, "one token has to be computed to choose the next"
 
 
-def test_questions_that_arrive_together_compute_their_text_once(engine_for, count):
+def test_questions_that_arrive_together_compute_their_text_once(engine_for, count, together, assert_same_greedy):
     engine, cold = engine_for("qwen3", n_ctx=2048, parallel=8), engine_for("qwen3", n_ctx=2048, prefix_cache=False)
     text = "What is the capital of France? The capital of France is Paris. " * 16
     asked = [
         request(engine, f"{text}{question}") for question in ("one", "two", "three", "four", "five", "six", "seven", "eight")
     ]
     sizes = count(engine)
-    events: list[list] = [[] for _ in asked]
-    ended = [threading.Event() for _ in asked]
-
-    def sink(place):
-        def put(event):
-            events[place].append(event)
-            if isinstance(event, Finished):
-                ended[place].set()
-
-        return put
-
-    for place, each in enumerate(asked):
-        engine.submit(each, sink(place))
-    assert all(event.wait(60) for event in ended)
+    events = together(engine, asked)
     distinct = max(len(each.prompt) for each in asked) + sum(8 for _ in asked)
     prompt_tokens = sum(sizes) - sum(11 for _ in asked)
     assert prompt_tokens <= 1.15 * distinct
     for each, seen in zip(asked, events, strict=True):
         given = [entry for event in seen if isinstance(event, Delta) for entry in event.logprobs]
-        assert_same(cold.generate(each).logprobs, given)
+        assert_same_greedy(cold.generate(each).logprobs, given)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35"])
-def test_a_cancelled_prompt_leaves_what_it_had_computed_in_order(engine_for, name):
+def test_a_cancelled_prompt_leaves_what_it_had_computed_in_order(engine_for, name, assert_same_greedy):
     engine, cold = engine_for(name, n_ctx=4096, n_batch=64, n_ubatch=32), engine_for(name, n_ctx=4096, prefix_cache=False)
     long = request(engine, "the lazy dog " * 400)
     for _ in range(3):
@@ -139,11 +116,11 @@ def test_a_cancelled_prompt_leaves_what_it_had_computed_in_order(engine_for, nam
         engine.cancel(request_id)
         assert ended.wait(30)
     short = Request(prompt=long.prompt[:300], max_tokens=8, sampling=PROBED)
-    assert_same(cold.generate(short).logprobs, engine.generate(short).logprobs)
+    assert_same_greedy(cold.generate(short).logprobs, engine.generate(short).logprobs)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35", "mamba2"])
-def test_many_conversations_in_few_cells_stay_right(engine_for, name):
+def test_many_conversations_in_few_cells_stay_right(engine_for, name, assert_same_greedy):
     """More conversations than slots and cells: prefixes are evicted and computed again, every answer is that of a cold engine."""
     engine = engine_for(name, n_ctx=400, parallel=2, kept_sequences=2)
     cold = engine_for(name, n_ctx=400, parallel=1, prefix_cache=False)
@@ -151,7 +128,7 @@ def test_many_conversations_in_few_cells_stay_right(engine_for, name):
     for _ in range(3):
         for place, talk in enumerate(talks):
             answer = engine.generate(talk)
-            assert_same(cold.generate(talk).logprobs, answer.logprobs)
+            assert_same_greedy(cold.generate(talk).logprobs, answer.logprobs)
             talks[place] = follow_up(talk, answer, engine, f" {place} and")
 
 
@@ -179,7 +156,7 @@ def test_a_context_of_many_slots_costs_a_dense_model_no_cells(models):
 
 
 @pytest.mark.parametrize("name", UNCUTTABLE)
-def test_a_state_that_cannot_be_cut_is_kept_where_messages_begin(engine_for, count, name):
+def test_a_state_that_cannot_be_cut_is_kept_where_messages_begin(engine_for, count, name, assert_same_greedy):
     engine, cold = engine_for(name), engine_for(name, prefix_cache=False)
     system = engine.model.tokenize("the quick brown fox jumps over the lazy dog " * 5, True, True)
     questions = [engine.model.tokenize(text, False, True) for text in ("one two", "three four five", "What is the capital?")]
@@ -189,11 +166,13 @@ def test_a_state_that_cannot_be_cut_is_kept_where_messages_begin(engine_for, cou
     answers = [engine.generate(each) for each in asked]
     assert [answer.usage.cached_tokens for answer in answers] == [0, len(system), len(system)]
     for each, answer in zip(asked, answers, strict=True):
-        assert_same(cold.generate(each).logprobs, answer.logprobs)
+        assert_same_greedy(cold.generate(each).logprobs, answer.logprobs)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "qwen35", "mamba2"])
-def test_agents_with_one_system_prompt_compute_it_once_although_the_state_cannot_be_cut(engine_for, count, name):
+def test_agents_with_one_system_prompt_compute_it_once_although_the_state_cannot_be_cut(
+    engine_for, count, name, together, assert_same_greedy
+):
     engine, cold = engine_for(name, n_ctx=4096, parallel=4), engine_for(name, n_ctx=4096, prefix_cache=False)
     system = engine.model.tokenize("the quick brown fox jumps over the lazy dog " * 10, True, True)
     asked = [
@@ -206,24 +185,11 @@ def test_agents_with_one_system_prompt_compute_it_once_although_the_state_cannot
         for n in range(6)
     ]
     sizes = count(engine)
-    events: list[list] = [[] for _ in asked]
-    ended = [threading.Event() for _ in asked]
-
-    def sink(place):
-        def put(event):
-            events[place].append(event)
-            if isinstance(event, Finished):
-                ended[place].set()
-
-        return put
-
-    for place, each in enumerate(asked):
-        engine.submit(each, sink(place))
-    assert all(event.wait(60) for event in ended)
+    events = together(engine, asked)
     assert sum(sizes) <= len(system) + sum(len(each.prompt) - len(system) + 6 for each in asked)
     for each, seen in zip(asked, events, strict=True):
         given = [entry for event in seen if isinstance(event, Delta) for entry in event.logprobs]
-        assert_same(cold.generate(each).logprobs, given)
+        assert_same_greedy(cold.generate(each).logprobs, given)
 
 
 def test_a_chat_names_its_boundaries(models):
@@ -251,7 +217,7 @@ def settle(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
-def test_what_left_the_device_comes_back_from_ram(engine_for, count, name):
+def test_what_left_the_device_comes_back_from_ram(engine_for, count, name, assert_same_greedy):
     engine = engine_for(name, n_ctx=512, parallel=1, kept_sequences=3)
     cold = engine_for(name, n_ctx=512, parallel=1, prefix_cache=False)
     texts = [
@@ -270,7 +236,7 @@ def test_what_left_the_device_comes_back_from_ram(engine_for, count, name):
     settle(engine)
     for each, before, answer in zip(onward, asked, answers, strict=True):
         assert answer.usage.cached_tokens >= len(before.prompt) - 1, name
-        assert_same(cold.generate(each).logprobs, answer.logprobs)
+        assert_same_greedy(cold.generate(each).logprobs, answer.logprobs)
     assert sum(sizes) <= sum(4 + 8 for _ in asked)
     assert engine._core.residents.tree.n_bytes("ram") > 0
 
@@ -295,7 +261,7 @@ def test_a_copy_larger_than_the_budget_is_tried_once(engine_for, monkeypatch):
     assert 0 < len(saves) <= 4 and engine._core.residents.tree.tier("ram") == []
 
 
-def test_a_damaged_copy_is_a_miss_and_not_a_wrong_answer(engine_for):
+def test_a_damaged_copy_is_a_miss_and_not_a_wrong_answer(engine_for, assert_same_greedy):
     engine = engine_for("qwen3", n_ctx=512, parallel=1, kept_sequences=3)
     asked = [request(engine, f"{n} the quick brown fox " * 16, 4) for n in range(4)]
     wanted = [engine.generate(each) for each in asked]
@@ -304,7 +270,7 @@ def test_a_damaged_copy_is_a_miss_and_not_a_wrong_answer(engine_for):
         for at in range(64):
             entry.payload[at] ^= 0xFF
     for each, answer in zip(asked, wanted, strict=True):
-        assert_same(answer.logprobs, engine.generate(each).logprobs)
+        assert_same_greedy(answer.logprobs, engine.generate(each).logprobs)
     assert engine.generate(asked[0]).tokens
 
 
@@ -339,7 +305,7 @@ def test_stats_tell_what_was_computed_and_what_was_not(engine_for):
 
 
 @pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
-def test_a_new_engine_goes_on_from_files(engine_for, count, tmp_path, name):
+def test_a_new_engine_goes_on_from_files(engine_for, count, tmp_path, name, assert_same_greedy):
     cold = engine_for(name, prefix_cache=False)
     first = engine_for(name, cache_dir=str(tmp_path))
     asked = request(first, "the quick brown fox jumps over the lazy dog " * 8, 8)
@@ -351,7 +317,7 @@ def test_a_new_engine_goes_on_from_files(engine_for, count, tmp_path, name):
     onward = Request(prompt=(*asked.prompt, 5, 6, 7), max_tokens=8, sampling=PROBED)
     answer = second.generate(onward)
     assert answer.usage.cached_tokens >= len(asked.prompt) - 1 and sum(sizes) <= 4 + 8
-    assert_same(cold.generate(onward).logprobs, answer.logprobs)
+    assert_same_greedy(cold.generate(onward).logprobs, answer.logprobs)
 
 
 def test_files_of_another_kind_of_cache_are_not_used(engine_for, tmp_path):
@@ -366,7 +332,7 @@ def test_files_of_another_kind_of_cache_are_not_used(engine_for, tmp_path):
     assert engine_for("qwen3moe", cache_dir=str(tmp_path)).generate(asked).usage.cached_tokens == 0
 
 
-def test_damaged_files_are_misses_and_the_answer_is_right(engine_for, tmp_path, caplog):
+def test_damaged_files_are_misses_and_the_answer_is_right(engine_for, tmp_path, caplog, assert_same_greedy):
     first = engine_for("qwen3", cache_dir=str(tmp_path))
     asked = request(first, "the quick brown fox " * 16, 4)
     wanted = first.generate(asked)
@@ -379,7 +345,7 @@ def test_damaged_files_are_misses_and_the_answer_is_right(engine_for, tmp_path, 
     second = engine_for("qwen3", cache_dir=str(tmp_path))
     answer = second.generate(asked)
     assert answer.usage.cached_tokens == 0 and "damaged" in caplog.text
-    assert_same(wanted.logprobs, answer.logprobs)
+    assert_same_greedy(wanted.logprobs, answer.logprobs)
 
 
 def test_a_cache_folder_that_cannot_be_used_is_an_error(models, tmp_path):
