@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from localllm.chat.answer import AnswerReader, collect
 from localllm.chat.prompt import ChatOptions, Prompt, render
-from localllm.chat.types import ChatDelta, ChatResult
+from localllm.chat.types import ChatDelta, ChatMessage, ChatResult
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
 from localllm.engine.engine import Engine
 from localllm.engine.params import model_params
@@ -34,6 +34,7 @@ _NO_MODEL = {
     "other": "is a GGUF file, but no language model",
 }
 
+Messages = Sequence[Mapping[str, Any] | ChatMessage]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -227,11 +228,12 @@ class LocalModel:
 
     # ---- chat
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ChatResult:
+    def chat(self, messages: Messages, **options: Any) -> ChatResult:
         """Answers a conversation.
 
         Args:
-            messages: OpenAI-style, e.g. [{"role": "user", "content": "Hello"}]. A last message of the assistant is continued.
+            messages: OpenAI-style, e.g. [{"role": "user", "content": "Hello"}]; a ChatMessage of an earlier answer may stand
+                among them as it is. A last message of the assistant is continued.
             options: fields of ChatOptions (`tools`, `tool_choice`, `json_schema`, `enable_thinking`, ...), `max_tokens`,
                 `stop`, `priority`, and fields of SamplingParams (or `sampling=SamplingParams(...)`).
 
@@ -251,7 +253,7 @@ class LocalModel:
             deltas.extend(_read(reader, event))
         return collect(reader, deltas)
 
-    def stream_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Generator[ChatDelta, None, None]:
+    def stream_chat(self, messages: Messages, **options: Any) -> Generator[ChatDelta, None, None]:
         """Like `chat`; yields ChatDeltas as they come, the last one with the reason and usage.
 
         Arguments are checked at once. Closing the iterator stops the work.
@@ -259,7 +261,7 @@ class LocalModel:
         request, prompt = self._chat_request(messages, options)
         return _stream(AnswerReader(prompt), self.engine.stream(request))
 
-    async def achat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ChatResult:
+    async def achat(self, messages: Messages, **options: Any) -> ChatResult:
         """Like `chat`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
         engine, request, prompt = await _in_thread(self._prepare_chat, messages, options)
         reader = AnswerReader(prompt)
@@ -268,7 +270,7 @@ class LocalModel:
             deltas.extend(_read(reader, event))
         return collect(reader, deltas)
 
-    async def astream_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> AsyncGenerator[ChatDelta, None]:
+    async def astream_chat(self, messages: Messages, **options: Any) -> AsyncGenerator[ChatDelta, None]:
         """Like `stream_chat`, for coroutines."""
         engine, request, prompt = await _in_thread(self._prepare_chat, messages, options)
         reader = AnswerReader(prompt)
@@ -280,7 +282,7 @@ class LocalModel:
         finally:
             await events.aclose()
 
-    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+    def render(self, messages: Messages, **options: Any) -> str:
         """The prompt that the template makes of messages; `options` are fields of ChatOptions."""
         return render(self._template(), messages, ChatOptions(**_only(options, ChatOptions))).text
 
@@ -290,11 +292,11 @@ class LocalModel:
                 self._chat = Chat(self.vocabulary, self.chat_template)
             return self._chat
 
-    def _prepare_chat(self, messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> tuple[Engine, Request, Prompt]:
+    def _prepare_chat(self, messages: Messages, options: dict[str, Any]) -> tuple[Engine, Request, Prompt]:
         request, prompt = self._chat_request(messages, options)
         return self.engine, request, prompt
 
-    def _chat_request(self, messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> tuple[Request, Prompt]:
+    def _chat_request(self, messages: Messages, options: dict[str, Any]) -> tuple[Request, Prompt]:
         names = {field.name for field in dataclasses.fields(ChatOptions)}
         chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
         rest = {name: value for name, value in options.items() if name not in names}

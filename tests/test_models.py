@@ -62,6 +62,7 @@ def test_a_conversation_is_remembered_by_its_messages(model):
     first = model.chat([{"role": "user", "content": "My name is Anna."}], temperature=0, max_tokens=24)
     turns = [{"role": "user", "content": "My name is Anna."}, {"role": "assistant", "content": first.message.content}]
     prompt = model.render([*turns, {"role": "user", "content": "What is my name?"}])
+    assert prompt == model.render([turns[0], first.message, {"role": "user", "content": "What is my name?"}])
     assert prompt.index("My name is Anna.") < prompt.index(first.message.content) < prompt.index("What is my name?")
 
 

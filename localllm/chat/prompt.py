@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from localllm.chat.types import ChatMessage
 from localllm.errors import InvalidRequestError, TemplateError
 from localllm.native.handles import Chat
 
@@ -71,12 +72,12 @@ class Prompt:
     delimiters: tuple[str, ...] = ()
 
 
-def render(chat: Chat, messages: Sequence[Mapping[str, Any]], options: ChatOptions) -> Prompt:
+def render(chat: Chat, messages: Sequence[Mapping[str, Any] | ChatMessage], options: ChatOptions) -> Prompt:
     """Renders messages for an answer.
 
     Args:
         chat: Chat, the template.
-        messages: OpenAI-style messages; a last one from the assistant is continued.
+        messages: OpenAI-style messages, or answers as they were given; a last one from the assistant is continued.
         options: ChatOptions.
 
     Raises:
@@ -135,8 +136,10 @@ def _grammar(rendered: Mapping[str, Any]) -> dict[str, object]:
     return fields
 
 
-def _check(place: int, message: Mapping[str, Any]) -> dict[str, Any]:
+def _check(place: int, message: Mapping[str, Any] | ChatMessage) -> dict[str, Any]:
     where = f"messages[{place}]"
+    if isinstance(message, ChatMessage):
+        message = message.to_openai()
     if not isinstance(message, Mapping):
         raise InvalidRequestError(f"{where}: must be a mapping with role and content, not {type(message).__name__}")
     role = message.get("role")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from localllm.engine.request import Timings, TokenLogprob, Usage
 
@@ -34,6 +34,18 @@ class ChatMessage:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     role: Literal["assistant"] = "assistant"
+
+    def to_openai(self) -> dict[str, Any]:
+        """The message as OpenAI's chat completions write it, ready for the next turn."""
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        return message
 
 
 @dataclass(frozen=True)
