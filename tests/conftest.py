@@ -10,10 +10,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from localllm import ContextConfig, Delta, Engine, Request
 from localllm.engine.request import Event, TokenLogprob
 from localllm.hub.reference import resolve
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("localllm", settings.default, deadline=None)
+settings.load_profile("localllm")
 
 HERE = Path(__file__).parent
 TRAINED = HERE / "models" / "trained"
