@@ -41,7 +41,7 @@ demo: $(VENV)/.stamp-install $(VENV)/.stamp-model
 	$(build-native)
 	$(BIN)/localllm run smollm2 "What is the capital of France?" --system "You are a helpful assistant." --temperature 0
 
-test: $(VENV)/.stamp-dev
+test: $(VENV)/.stamp-dev $(VENV)/.stamp-model
 	$(build-native)
 	$(BIN)/python -m pytest $(ARGS)
 
