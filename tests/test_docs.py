@@ -36,6 +36,19 @@ def test_commands_run(command):
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
+def test_the_first_and_the_last_example_say_what_they_are_meant_to():
+    programs = [program for page, program in blocks("python") if page == "README.md"]
+    for program in (programs[0], programs[-1]):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+        assert done.stdout.startswith("The capital of France is Paris.")
+
+
+def test_the_stream_of_the_readme_is_stopped_early():
+    (program,) = [program for _, program in blocks("python") if "stream.close()" in program]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.stdout.count(".") <= 3
+
+
 def test_there_are_examples():
     assert len(blocks("python")) >= 6 and len(COMMANDS) >= 3
 
