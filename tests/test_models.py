@@ -105,6 +105,11 @@ def test_a_schema_is_obeyed(model):
         assert set(value) == {"city", "people"} and isinstance(value["people"], int)
 
 
+def test_an_empty_schema_means_any_object(model):
+    answer = model.chat(QUESTION, json_schema={}, temperature=0, max_tokens=40)
+    assert answer.message.content.startswith("{")
+
+
 def test_tools_need_a_template_that_knows_them(model):
     with pytest.raises(TemplateError, match="^tools:"):
         model.chat(QUESTION, tools=[WEATHER])

@@ -104,7 +104,8 @@ def render(chat: Chat, messages: Sequence[Mapping[str, Any] | ChatMessage], opti
             raise TemplateError("tools: this model's chat template has no place for tools")
         request.update(tools=[dict(tool) for tool in options.tools], tool_choice=options.tool_choice)
     if options.json_schema is not None:
-        request["json_schema"] = dict(options.json_schema)
+        # An empty schema would switch the constraint off: it means any object, as OpenAI's json_object does.
+        request["json_schema"] = dict(options.json_schema) or {"type": "object"}
     rendered = chat.apply(request)
     return Prompt(
         text=rendered["prompt"],

@@ -31,12 +31,14 @@ def resolve(reference: str | os.PathLike[str]) -> Path:
     """
     text = os.fspath(reference)
     path = Path(text).expanduser()
+    if not text:
+        raise ModelNotFoundError(errno.ENOENT, "an empty reference names no model", text)
+    if text.lower() in EMBEDDED and not path.is_file():
+        return _embedded(text.lower())
     if path.is_dir():
         return _only_gguf(path)
     if path.exists():
         return path
-    if text.lower() in EMBEDDED:
-        return _embedded(text.lower())
     raise ModelNotFoundError(errno.ENOENT, _advice(text), text)
 
 
@@ -61,5 +63,6 @@ def _advice(text: str) -> str:
     if text.endswith(".gguf") or (os.sep in text and text.count("/") != 1):
         return "no such file"
     near = difflib.get_close_matches(text.lower(), EMBEDDED, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"neither a file nor a known model ({', '.join(EMBEDDED)}){hint}. Give the path of a GGUF file"
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    known = ", ".join(EMBEDDED)
+    return f"neither a file nor a known model ({known}){hint} Give the path of a GGUF file; downloading is not there yet"

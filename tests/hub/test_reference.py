@@ -40,6 +40,15 @@ def test_an_unknown_reference_says_what_there_is(reference, advice):
     assert caught.value.filename == reference
 
 
+def test_a_folder_does_not_hide_an_embedded_model_and_nothing_is_not_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smollm2").mkdir()
+    (tmp_path / "lone.gguf").touch()
+    assert resolve("smollm2").name.startswith("SmolLM2")
+    with pytest.raises(ModelNotFoundError, match="empty reference"):
+        resolve("")
+
+
 def test_a_folder_with_one_model_is_that_model_and_with_several_lists_them(tmp_path):
     with pytest.raises(ModelFileError, match="none"):
         resolve(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
@@ -12,11 +13,14 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from langchain_localllm.messages import message_from, messages_to_openai, response_metadata, usage_metadata
-from localllm import ChatDelta, LocalModel
+from localllm import ChatDelta, ContextConfig, LocalModel, ModelConfig, SamplingParams
 from localllm import ChatResult as LocalChatResult
+from localllm.errors import InvalidRequestError
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
 
 
 class ChatLocalLLM(BaseChatModel):
@@ -34,7 +38,7 @@ class ChatLocalLLM(BaseChatModel):
         chat_options: fields of localllm.ChatOptions, e.g. {"enable_thinking": False}.
     """
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
     model: str
     temperature: float | None = None
@@ -50,6 +54,27 @@ class ChatLocalLLM(BaseChatModel):
     chat_options: dict[str, Any] = Field(default_factory=dict)
 
     _local: LocalModel | None = PrivateAttr(default=None)
+    _local_made_with: tuple[Any, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_unknown_options(cls, values: Any) -> Any:
+        """Says where an option belongs, or which one was meant."""
+        for name in set(values) - set(cls.model_fields) if isinstance(values, dict) else ():
+            for home, kinds in (("model_options", (ModelConfig, ContextConfig)), ("sampling", (SamplingParams,))):
+                if any(name in kind.__dataclass_fields__ for kind in kinds):
+                    raise InvalidRequestError(f"{name}: give it as {home}={{{name!r}: ...}}")
+            near = difflib.get_close_matches(name, cls.model_fields, n=1)
+            raise InvalidRequestError(f"{name}: unknown option" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return values
+
+    @model_validator(mode="after")
+    def _check_options(self) -> ChatLocalLLM:
+        """Wrong values are errors here and not at the first call."""
+        own = {name: value for name in _SAMPLING if (value := getattr(self, name)) is not None}
+        SamplingParams(**{**self.sampling, **own})
+        self._make_local()
+        return self
 
     @property
     def _llm_type(self) -> str:
@@ -62,9 +87,15 @@ class ChatLocalLLM(BaseChatModel):
     @property
     def local_model(self) -> LocalModel:
         """The localllm.LocalModel that answers."""
-        if self._local is None:
-            self._local = LocalModel(self.model, chat_template=self.chat_template, **self.model_options)
+        # A copy with other fields (model_copy) must not answer with the model of the original.
+        made_with = (self.model, self.chat_template, tuple(sorted(self.model_options.items())))
+        if self._local is None or self._local_made_with != made_with:
+            self._local = self._make_local()
+            self._local_made_with = made_with
         return self._local
+
+    def _make_local(self) -> LocalModel:
+        return LocalModel(self.model, chat_template=self.chat_template, **self.model_options)
 
     def bind_tools(
         self, tools: Any, *, tool_choice: str | bool | None = None, **kwargs: Any
@@ -81,11 +112,7 @@ class ChatLocalLLM(BaseChatModel):
         return super().bind(tools=converted, **kwargs)
 
     def _request_options(self, stop: list[str] | None, kwargs: dict[str, Any]) -> dict[str, Any]:
-        own = {
-            name: value
-            for name in ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")
-            if (value := getattr(self, name)) is not None
-        }
+        own = {name: value for name in (*_SAMPLING, "max_tokens") if (value := getattr(self, name)) is not None}
         options = {**self.sampling, **own, **self.chat_options, **kwargs}
         stops = stop if stop is not None else self.stop
         if stops:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage
@@ -104,3 +105,28 @@ def test_constructing_loads_nothing():
     assert llm._llm_type == "localllm" and llm._identifying_params["model"] == "nothing"
     with pytest.raises(ModelNotFoundError):
         llm.invoke("x")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temprature": 1}, "did you mean 'temperature'"),
+        ({"n_ctx": 512}, "model_options"),
+        ({"repeat_penalty": 1.1}, "sampling"),
+        ({"temperature": -5}, "temperature:"),
+        ({"sampling": {"top_q": 1}}, "top_q"),
+        ({"model_options": {"n_ctxx": 1}}, "did you mean 'n_ctx'"),
+    ],
+)
+def test_wrong_options_are_errors_when_it_is_made(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ChatLocalLLM(model="smollm2", **options)
+
+
+def test_a_copy_answers_with_its_own_model_and_can_be_pickled(llm):
+    assert llm.invoke(QUESTION).content
+    with pytest.raises(ModelNotFoundError):
+        llm.model_copy(update={"model": "/nope.gguf"}).invoke("x")
+    again = pickle.loads(pickle.dumps(llm))
+    assert again.local_model.engine is llm.local_model.engine
+    assert again.invoke(QUESTION).content == llm.invoke(QUESTION).content
