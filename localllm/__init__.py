@@ -26,6 +26,7 @@ _HOME = {
     "ContextConfig": "localllm.engine.config",
     "ModelConfig": "localllm.engine.config",
     "SamplingParams": "localllm.engine.config",
+    "SpeculationConfig": "localllm.engine.config",
     "Engine": "localllm.engine.engine",
     "EngineStats": "localllm.engine.stats",
     "Delta": "localllm.engine.request",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from localllm.engine.config import ContextConfig as ContextConfig
     from localllm.engine.config import ModelConfig as ModelConfig
     from localllm.engine.config import SamplingParams as SamplingParams
+    from localllm.engine.config import SpeculationConfig as SpeculationConfig
     from localllm.engine.engine import Engine as Engine
     from localllm.engine.request import Delta as Delta
     from localllm.engine.request import Finished as Finished

@@ -150,6 +150,7 @@ def _speed(usage: Usage, timings: Timings) -> None:
     print(
         f"{usage.prompt_tokens} prompt tokens in {timings.prefill_seconds:.2f} s, "
         f"{usage.completion_tokens} tokens in {timings.decode_seconds:.2f} s"
-        + (f" ({decoded / timings.decode_seconds:.1f}/s)" if timings.decode_seconds > 0 else ""),
+        + (f" ({decoded / timings.decode_seconds:.1f}/s)" if timings.decode_seconds > 0 else "")
+        + (f", {usage.accepted_tokens} of {usage.drafted_tokens} drafted ones right" if usage.drafted_tokens else ""),
         file=sys.stderr,
     )

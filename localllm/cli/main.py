@@ -33,6 +33,9 @@ Stop = Annotated[list[str] | None, typer.Option(help="Text that ends the answer;
 Context = Annotated[int, typer.Option("--n-ctx", "-c", help="Context in tokens; 0: the model's own length.")]
 Threads = Annotated[int, typer.Option("--threads", help="Threads; 0: one per physical core.")]
 Layers = Annotated[str, typer.Option("--n-gpu-layers", help="Layers on the GPU, or 'all'.")]
+Speculation = Annotated[
+    str, typer.Option("--speculation", help="Guess ahead where text repeats: ngram-map-k, ngram-mod, ...; 'none': do not.")
+]
 Template = Annotated[typer.FileText | None, typer.Option("--chat-template", help="File with a Jinja chat template.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show llama.cpp's messages, and speed at the end.")]
 
@@ -53,6 +56,7 @@ def run(
     n_ctx: Context = 4096,
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
+    speculation: Speculation = "none",
     chat_template: Template = None,
     verbose: Verbose = False,
 ) -> None:
@@ -60,7 +64,7 @@ def run(
     from localllm.cli.chat import show_answer, show_text
 
     text = _prompt_text(prompt)
-    local = _model(model, n_ctx, threads, n_gpu_layers, chat_template, verbose)
+    local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose)
     options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop=stop)
     if raw:
         show_text(local.stream_complete(text, **options), verbose)
@@ -82,13 +86,14 @@ def chat(
     n_ctx: Context = 4096,
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
+    speculation: Speculation = "none",
     chat_template: Template = None,
     verbose: Verbose = False,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D ends the chat; /help lists the commands."""
     from localllm.cli.chat import converse
 
-    local = _model(model, n_ctx, threads, n_gpu_layers, chat_template, verbose)
+    local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose)
     options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     converse(local, system, options, verbose)
 
@@ -139,7 +144,13 @@ def root(
 
 
 def _model(
-    reference: str, n_ctx: int, threads: int, n_gpu_layers: str, template: typer.FileText | None, verbose: bool
+    reference: str,
+    n_ctx: int,
+    threads: int,
+    n_gpu_layers: str,
+    speculation: str,
+    template: typer.FileText | None,
+    verbose: bool,
 ) -> localllm.LocalModel:
     if verbose:
         import logging
@@ -152,6 +163,7 @@ def _model(
         n_ctx=n_ctx,
         n_threads=threads,
         n_gpu_layers=layers,
+        speculation=speculation,
     )
 
 

@@ -62,6 +62,64 @@ class ModelConfig:
                 raise InvalidRequestError(f"metadata_overrides: the text of {key} is longer than 127 bytes")
 
 
+SpeculationKind = Literal["none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculationConfig:
+    """How tokens are guessed ahead, so that several are checked in one batch. The model's own sampler decides on each of them.
+
+    The n-gram kinds need no second model. They look for the newest tokens earlier in the sequence (prompt and answer) and propose
+    what stood behind them, which pays when an answer repeats much of what it was given: edits, extraction, code, tables.
+
+    Attributes:
+        kind: "none"; "ngram-simple" (the last occurrence), "ngram-map-k" (the same with an index and a memory of what was
+            accepted), "ngram-map-k4v" (the most frequent of up to four continuations), "ngram-mod" (a table that all sequences
+            fill and use) or "ngram-cache" (statistics of 1- to 4-grams).
+        chain: further kinds, asked in this order where the ones before find nothing.
+        n_max: int, most tokens of a draft, 1 to 1024.
+        n_min: int, shorter drafts are dropped.
+        n_match: int, tokens that must be the same for a match; "ngram-cache" has its own.
+        min_hits: int, how often a match must have been seen by "ngram-map-k4v" before it is used.
+        n_snapshots: int, states that recurrent and hybrid models keep for each sequence, so that drafts of up to so many tokens
+            can be taken back at no cost; each takes as much memory as a sequence's state. After a longer draft that was wrong,
+            the sequence goes back to a copy from before it, and what was right of it is computed again. 0: always so.
+        throttle: bool, shorten drafts that are often wrong, and pause while they cost more time than they save.
+    """
+
+    kind: SpeculationKind = "none"
+    chain: tuple[SpeculationKind, ...] = ()
+    n_max: int = 48
+    n_min: int = 0
+    n_match: int = 12
+    min_hits: int = 1
+    n_snapshots: int = 0
+    throttle: bool = True
+
+    def __post_init__(self) -> None:
+        _freeze(self, "chain")
+        for kind in (self.kind, *self.chain):
+            _choice("kind" if kind == self.kind else "chain", kind, SpeculationKind)
+        if "none" in self.chain or (self.chain and self.kind == "none") or len({self.kind, *self.chain}) <= len(self.chain):
+            raise InvalidRequestError("chain: holds further kinds, each once, none of them 'none'")
+        _integer(self, "n_max", 1, 1024)
+        _integer(self, "n_min", 0, self.n_max)
+        _integer(self, "n_match", 1, 1024)
+        _integer(self, "min_hits", 1, 2**15 - 1)
+        _integer(self, "n_snapshots", 0, self.n_max)
+        _boolean("throttle", self.throttle)
+
+    def options(self) -> dict[str, Any]:
+        """The fields of lm_drafter_create."""
+        return {
+            "chain": [self.kind, *self.chain],
+            "n_max": self.n_max,
+            "n_min": self.n_min,
+            "n_match": self.n_match,
+            "min_hits": self.min_hits,
+        }
+
+
 @dataclass(frozen=True, kw_only=True)
 class ContextConfig:
     """How the context of a model is made.
@@ -92,6 +150,7 @@ class ContextConfig:
         cache_disk_bytes: int, for all files of that folder.
         cache_read_only: bool, only read from that folder.
         kept_sequences: int, how many ended sequences may stay in the cells that are not needed otherwise.
+        speculation: SpeculationConfig, or the name of a kind with its defaults.
     """
 
     n_ctx: int = 4096
@@ -115,8 +174,14 @@ class ContextConfig:
     cache_dir: str = ""
     cache_disk_bytes: int = 2**32
     cache_read_only: bool = False
+    speculation: SpeculationConfig | SpeculationKind = "none"
 
     def __post_init__(self) -> None:
+        if isinstance(self.speculation, str):
+            _choice("speculation", self.speculation, SpeculationKind)
+            object.__setattr__(self, "speculation", SpeculationConfig(kind=self.speculation))
+        if not isinstance(self.speculation, SpeculationConfig):
+            raise InvalidRequestError("speculation: must be a SpeculationConfig or the name of a kind")
         _integer(self, "n_ctx", 0, 2**27)
         _integer(self, "parallel", 1, 256)
         _integer(self, "n_batch", 1, 2**20)
@@ -152,6 +217,12 @@ _MAX_WINDOW = 2**24  # as in liblocalllm: the samplers reserve memory for every 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How the next token is chosen; llama.cpp's full set, by its names, with its defaults.
+
+    The same request with the same seed gives the same answer, whatever else is in its batches, as far as llama.cpp's kernels
+    permit: what the other sequences say changes not one bit, but how many there are, and where a sequence's cells lie, changes
+    the order of additions and so the last digits. Quantised weights magnify that (SmolLM2-135M as Q4_1: log-probabilities
+    differ by up to 0.7), so between two tokens that are about as probable the choice may differ between a busy and an idle
+    engine, or between a cold and a warm cache. `ContextConfig(parallel=1, prefix_cache=False)` is repeatable to the bit.
 
     The stages run in the order of `samplers`; logit bias and the vocabulary's suppressed tokens come before all of them,
     and a grammar has the last word. Penalties and DRY see the prompt as well as the answer.

@@ -14,7 +14,7 @@ from typing import Any
 from localllm.engine.cache.disk import DiskStore, Stored, state_key
 from localllm.engine.cache.radix import Entry
 from localllm.engine.cache.resident import DEVICE, RAM, Action, Residents
-from localllm.engine.config import ContextConfig
+from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.request import (
     Delta,
     Event,
@@ -29,6 +29,7 @@ from localllm.engine.request import (
 from localllm.engine.runner import Runner, Sampled
 from localllm.engine.scheduler import Chunk, Scheduler
 from localllm.engine.sequence import Sequence
+from localllm.engine.speculation.speculator import Speculator
 from localllm.engine.stats import EngineStats, Totals
 from localllm.errors import (
     ClosedError,
@@ -42,6 +43,9 @@ from localllm.native.bindings import localllm as localllm_h
 from localllm.native.handles import Model
 
 logger = logging.getLogger("localllm.engine")
+
+# A step in which a sequence takes in so many tokens says more of prompts than of answers.
+PROMPT_TOKENS = 32
 
 _REASONS: dict[int, FinishReason] = {
     localllm_h.LM_FINISH_EOG: "stop",
@@ -67,7 +71,14 @@ class Core:
         self._store = _open_store(model, config)
         for stored in self._store.load() if self._store else ():
             self.residents.found(stored.ids, stored, stored.n_bytes, stored.exact)
-        self.scheduler = Scheduler(config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch)
+        self.scheduler = Scheduler(
+            config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch, self.runner.n_rollback
+        )
+        assert isinstance(config.speculation, SpeculationConfig)
+        self._speculator: Speculator | None = None
+        if config.speculation.kind != "none":
+            replays = self.runner.n_rollback is not None and self.runner.n_rollback < config.speculation.n_max
+            self._speculator = Speculator(model, config.speculation, config.parallel, replays)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
         self.pid = os.getpid()
@@ -188,6 +199,8 @@ class Core:
     def _step(self) -> None:
         for sequence in self.scheduler.admit():
             self._start(sequence)
+        if self._speculator:
+            self._speculator.propose(self.scheduler.running, self.runner.n_ctx)
         chunks = self.scheduler.plan()
         failed = self.runner.apply(self.residents.take_actions(), self._copy_of)
         if failed:
@@ -211,11 +224,29 @@ class Core:
         finally:
             with self._wake:
                 self._in_batch = frozenset()
-        self.scheduler.computed(chunks)
+        for result in results:
+            result.sequence.tokens.extend(result.tokens)
+        self.scheduler.computed(chunks, {result.sequence: result.n_accepted for result in results})
         self._totals.n_steps += 1
-        self._totals.computed_tokens += sum(chunk.count for chunk in chunks)
+        self._totals.computed_tokens += sum(chunk.n_tokens for chunk in chunks)
+        if self._speculator:
+            self._check_drafts(chunks, results)
         for result in results:
             self._deliver(result)
+
+    def _check_drafts(self, chunks: list[Chunk], results: list[Sampled]) -> None:
+        assert self._speculator is not None
+        if all(chunk.sample and chunk.count < PROMPT_TOKENS for chunk in chunks):
+            self._speculator.stepped(sum(chunk.n_tokens for chunk in chunks), self.runner.seconds)
+        accepted = {result.sequence: result.n_accepted for result in results}
+        for chunk in chunks:
+            if chunk.draft:
+                sequence, n_drafted, n_accepted = chunk.sequence, len(chunk.draft), accepted[chunk.sequence]
+                sequence.n_drafted += n_drafted
+                sequence.n_accepted += n_accepted
+                self._totals.drafted_tokens += n_drafted
+                self._totals.accepted_tokens += n_accepted
+                self._speculator.checked(sequence, n_drafted, n_accepted)
 
     def _start_over(self, failed: Action) -> None:
         """A sequence was to go on from a copy that is of no use: it computes everything, like without a cache."""
@@ -299,7 +330,6 @@ class Core:
             return
         if not sequence.first_token:
             sequence.first_token = time.perf_counter()
-        sequence.tokens.extend(result.tokens)
         if not sequence.cancelled:
             self._emit(sequence, Delta(result.text, tuple(result.tokens), result.logprobs))
         if result.finish != localllm_h.LM_FINISH_NONE:
@@ -312,7 +342,13 @@ class Core:
         seed = sequence.answer.seed if sequence.answer else 0
         event = Finished(
             reason,
-            Usage(len(sequence.request.prompt), sequence.n_generated, min(sequence.n_cached, len(sequence.request.prompt))),
+            Usage(
+                prompt_tokens=len(sequence.request.prompt),
+                completion_tokens=sequence.n_generated,
+                cached_tokens=min(sequence.n_cached, len(sequence.request.prompt)),
+                drafted_tokens=sequence.n_drafted,
+                accepted_tokens=sequence.n_accepted,
+            ),
             Timings(started - sequence.arrived, first - started, now - first),
             seed,
             stopped_by,  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ class Request:
         boundaries: positions in the prompt where its messages begin. A model whose state cannot be cut (recurrent, hybrid,
             sliding window) keeps checkpoints there, from which prompts that begin alike can go on.
         priority: int, waiting requests with a higher one start earlier; equal ones in order of arrival.
+        speculate: bool, false: no drafts for this request.
         grammar: fields of lm_sampler_create beyond SamplingParams that a chat template asks for (triggers and so on).
     """
 
@@ -40,6 +41,7 @@ class Request:
     special: bool = False
     boundaries: tuple[int, ...] = ()
     priority: int = 0
+    speculate: bool = True
     grammar: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,6 +56,8 @@ class Request:
             if self.max_tokens < 1:
                 raise InvalidRequestError(f"max_tokens: must be at least 1, or None, not {self.max_tokens}")
         object.__setattr__(self, "priority", _whole("priority", self.priority))
+        if not isinstance(self.speculate, bool):
+            raise InvalidRequestError(f"speculate: must be true or false, not {self.speculate!r}")
         if isinstance(self.stop, str) or any(not isinstance(text, str) or not text for text in self.stop):
             raise InvalidRequestError("stop: must be a list of texts that are not empty")
         for name in ("stop_tokens", "boundaries"):

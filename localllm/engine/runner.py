@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from localllm.engine.cache.radix import Entry
-from localllm.engine.cache.resident import Action
-from localllm.engine.config import ContextConfig
+from localllm.engine.cache.resident import Action, common_prefix
+from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.params import context_params, sampler_options
 from localllm.engine.request import TokenLogprob, TopToken
 from localllm.engine.scheduler import Chunk
@@ -25,7 +25,7 @@ from localllm.native.handles import Context, Model, Sampler, Text
 class Answer:
     """The native side of one sequence's answer, and the row that lm_step reads and writes for it."""
 
-    def __init__(self, model: Model, sequence: Sequence, n_ctx: int) -> None:
+    def __init__(self, model: Model, sequence: Sequence, n_ctx: int, n_draft: int) -> None:
         request = sequence.request
         params = request.sampling
         self.sampler = Sampler(model, {**sampler_options(params, n_ctx), **request.grammar})
@@ -43,13 +43,15 @@ class Answer:
         self.sampler.accept(prompt, generated=False)
         self.seed = self.sampler.seed
         self.wants_probs = params.logprobs or params.n_probs > 0
-        self._tokens = (llama_h.llama_token * 1)()
-        self._logprobs = (ctypes.c_float * 1)()
-        self._top = (llama_h.llama_token_data * max(1, params.n_probs))()
+        self._tokens = (llama_h.llama_token * (1 + n_draft))()
+        self._draft: Any = (llama_h.llama_token * max(1, n_draft))()
+        self._logprobs = (ctypes.c_float * (1 + n_draft))()
+        self._top = (llama_h.llama_token_data * max(1, params.n_probs * (1 + n_draft)))()
         self.row = localllm_h.lm_row()
         self.row.sampler = self.sampler.pointer
         self.row.text = self.text.pointer
         self.row.tokens = self._tokens
+        self.row.draft = self._draft
         if self.wants_probs:
             self.row.logprobs = self._logprobs
             self.row.top = self._top
@@ -58,6 +60,12 @@ class Answer:
         # The last token of a full context cannot be computed, but it can still be chosen. lm_run counts down from here.
         room = n_ctx - len(request.prompt) + 1
         self.row.max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
+
+    def place(self, index: int, draft: tuple[int, ...]) -> None:
+        """Where the last known token is in the batch, and the draft that stands behind it."""
+        self.row.index = index
+        self.row.n_draft = len(draft)
+        self._draft[: len(draft)] = draft
 
     def probabilities(self) -> tuple[TokenLogprob, ...]:
         """Log-probabilities of the tokens of the last step."""
@@ -83,13 +91,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What one step gave a sequence: tokens, text to show, an lm_finish; or an error."""
+    """What one step gave a sequence: tokens, text to show, an lm_finish, how many of the tokens were drafted; or an error."""
 
     sequence: Sequence
     tokens: list[int]
     text: str
     finish: int
     logprobs: tuple[TokenLogprob, ...] = ()
+    n_accepted: int = 0
     error: Exception | None = None
 
 
@@ -141,7 +150,18 @@ class Runner:
         self._params = context_params(self.native, config, self.native.llama_model_n_ctx_train(model.pointer))
         self.cuttable = _is_cuttable(model, config)
         self.n_slots = config.parallel + (config.kept_sequences if config.prefix_cache else 0)
+        assert isinstance(config.speculation, SpeculationConfig)
+        self._n_draft = config.speculation.n_max if config.speculation.kind != "none" else 0
+        self._recurrent = bool(
+            self.native.llama_model_is_recurrent(model.pointer) or self.native.llama_model_is_hybrid(model.pointer)
+        )
+        if self._n_draft and self._recurrent:
+            self._params.n_rs_seq = config.speculation.n_snapshots
+            # Somewhere to keep the state from before a draft.
+            self.n_slots = min(self.n_slots + config.parallel, self.native.llama_max_parallel_sequences())
         self._params.n_seq_max = self.n_slots
+        # llama.cpp wants room for one output of each, whether or not they ever share a batch.
+        self._params.n_outputs_max = max(self._params.n_batch, self.n_slots)
         self._abort = ctypes.c_int32(0)
         self._new_context()
         # llama.cpp rounds the number of cells up; what was asked for is the limit all the same.
@@ -151,7 +171,13 @@ class Runner:
         self._make_batch(self.n_batch)
         self.rates = Rates()
         self._rows = (ctypes.POINTER(localllm_h.lm_row) * config.parallel)()
-        self._last_outputs: list[tuple[Sequence, int]] = []
+        self._last_outputs: list[tuple[Sequence, int, tuple[int, ...]]] = []
+        self.seconds = 0.0
+
+    @property
+    def n_rollback(self) -> int | None:
+        """Computed tokens that can be cut off a sequence again right after their batch; None: any number."""
+        return int(self.native.llama_n_rs_seq(self.context.pointer)) if self._recurrent else None
 
     def _new_context(self) -> None:
         self.context = Context(self.model, self._params)
@@ -182,7 +208,7 @@ class Runner:
     def start(self, sequence: Sequence) -> None:
         """Makes the native side of a sequence's answer, once."""
         if sequence.answer is None:
-            sequence.answer = Answer(self.model, sequence, self.n_ctx)
+            sequence.answer = Answer(self.model, sequence, self.n_ctx, self._n_draft if sequence.request.speculate else 0)
 
     def apply(self, actions: list[Action], read: Callable[[Entry], Any]) -> list[Action]:
         """Carries out what the cache has decided about slots, in order.
@@ -262,19 +288,20 @@ class Runner:
         outputs = self._fill(chunks)
         begin = time.perf_counter()
         status = self.native.lm_run(self.context.pointer, self._batch_reference, self._rows, len(outputs))
-        self.rates.computed(self._batch.n_tokens, time.perf_counter() - begin)
+        self.seconds = time.perf_counter() - begin
+        self.rates.computed(self._batch.n_tokens, self.seconds)
         if self.native.lm_log_pending():
             logs.forward(self.native)
         if status:
             self.native.check(status)
-        return [self._result(sequence) for sequence, _ in outputs]
+        return [self._result(sequence, draft) for sequence, _, draft in outputs]
 
-    def _fill(self, chunks: list[Chunk]) -> list[tuple[Sequence, int]]:
-        """Writes the batch and the rows; returns each sequence that samples with the index of its last token."""
+    def _fill(self, chunks: list[Chunk]) -> list[tuple[Sequence, int, tuple[int, ...]]]:
+        """Writes the batch and the rows; returns each sequence that samples with the index of its last token and its draft."""
         at = 0
         outputs = []
         for chunk in chunks:
-            sequence, start, count = chunk.sequence, chunk.start, chunk.count
+            sequence, start, count = chunk.sequence, chunk.start, chunk.n_tokens
             if count == 1:
                 self._tokens[at] = sequence.tokens[start]
                 self._positions[at] = start
@@ -282,24 +309,25 @@ class Runner:
                 self._outputs[at] = 0
             else:
                 end = at + count
-                self._tokens[at:end] = sequence.tokens[start : start + count]
+                self._tokens[at:end] = [*sequence.tokens[start : start + chunk.count], *chunk.draft]
                 self._positions[at:end] = range(start, start + count)
                 self._slots[at:end] = [sequence.slot] * count
                 self._outputs[at:end] = bytes(count)
+            last = at + chunk.count - 1
             at += count
             if chunk.sample:
-                self._outputs[at - 1] = 1
-                outputs.append((sequence, at - 1))
+                self._outputs[last:at] = [1] * (at - last)
+                outputs.append((sequence, last, chunk.draft))
         self._batch.n_tokens = at
         if outputs != self._last_outputs:
             # Seldom: while the same answers go on, neither rows nor indices change.
-            for place, (sequence, index) in enumerate(outputs):
-                sequence.answer.row.index = index
+            for place, (sequence, index, draft) in enumerate(outputs):
+                sequence.answer.place(index, draft)
                 self._rows[place] = ctypes.pointer(sequence.answer.row)
             self._last_outputs = outputs
         return outputs
 
-    def _result(self, sequence: Sequence) -> Sampled:
+    def _result(self, sequence: Sequence, draft: tuple[int, ...]) -> Sampled:
         answer = sequence.answer
         row = answer.row
         if row.status:
@@ -307,7 +335,8 @@ class Runner:
             return Sampled(sequence, [], "", localllm_h.LM_FINISH_NONE, error=error)
         text = ctypes.string_at(row.bytes, row.size).decode() if row.size else ""
         probabilities = answer.probabilities() if answer.wants_probs else ()
-        return Sampled(sequence, row.tokens[: row.n_tokens], text, row.finish, probabilities)
+        tokens = row.tokens[: row.n_tokens]
+        return Sampled(sequence, tokens, text, row.finish, probabilities, common_prefix(tokens, draft))
 
     def close(self) -> None:
         self.context.close()

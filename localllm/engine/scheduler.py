@@ -8,6 +8,10 @@ A waiting request starts when a place is free and its tokens fit into the cells 
 goes on from the longest prefix that is resident. If a running sequence is about to compute more of the same prefix, the request
 waits for that instead of computing it a second time; others behind it may start meanwhile.
 
+Drafts (guesses of what follows, see engine/speculation) ride behind the token that they follow, in the room that is left. What
+was wrong is taken back afterwards: by cutting it off where the memory allows that, else by going back to a copy from before the
+draft, from where the right part is computed again.
+
 When the running sequences outgrow the cells, idle prefixes go first, then the youngest sequence gives its own back and waits
 until another one has ended; starting it at once would only have it evicted again.
 """
@@ -15,7 +19,8 @@ until another one has ended; starting it at once would only have it evicted agai
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from localllm.engine.cache.resident import Donor, Holder, Residents, checkpoint_lengths, common_prefix
 from localllm.engine.sequence import Sequence, State
@@ -26,11 +31,19 @@ MIN_SHARED_TOKENS = 32
 
 @dataclass(frozen=True)
 class Chunk:
-    """Tokens `sequence.tokens[start : start + count]` for the next batch; `sample`: the last one asks for a token."""
+    """Tokens `sequence.tokens[start : start + count]` for the next batch, and a draft behind them.
+
+    `sample`: the last one asks for a token, and each of the draft for one more.
+    """
 
     sequence: Sequence
     start: int
     count: int
+    draft: tuple[int, ...] = ()
+
+    @property
+    def n_tokens(self) -> int:
+        return self.count + len(self.draft)
 
     @property
     def sample(self) -> bool:
@@ -45,13 +58,15 @@ class Scheduler:
         residents: Residents, the slots and cells of the context.
         n_batch: int, most tokens in a batch.
         n_ubatch: int, most prompt tokens in a batch while answers are streaming.
+        n_rollback: int, computed tokens that can be cut off a sequence again; None: any number.
     """
 
-    def __init__(self, parallel: int, residents: Residents, n_batch: int, n_ubatch: int) -> None:
+    def __init__(self, parallel: int, residents: Residents, n_batch: int, n_ubatch: int, n_rollback: int | None = None) -> None:
         self.parallel = parallel
         self.residents = residents
         self.n_batch = n_batch
         self.n_ubatch = n_ubatch
+        self.n_rollback = n_rollback
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._crowded = False
@@ -73,28 +88,27 @@ class Scheduler:
         elif sequence.state is State.RUNNING:
             self.running.remove(sequence)
             self._crowded = False
-            self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed])
+            self._drop_spare(sequence)
+            if sequence.unsettled:
+                self.residents.abandon(sequence.slot)
+            else:
+                self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed])
             sequence.slot = -1
         sequence.state = State.FINISHED
 
     def requeue(self, sequence: Sequence) -> None:
         """Sends a running sequence back to wait; it will compute its tokens again, answer so far included."""
         self.running.remove(sequence)
+        self._drop_spare(sequence)
         self.residents.abandon(sequence.slot)
         self._crowded = True
-        sequence.slot = -1
-        sequence.n_computed = 0
-        sequence.state = State.WAITING
-        self.add(sequence)
+        self._wait_again(sequence)
 
     def requeue_all(self) -> None:
         """The context was lost: everything that runs starts again."""
-        slots = [sequence.slot for sequence in self.running]
+        slots = [slot for sequence in self.running for slot in (sequence.slot, sequence.spare) if slot >= 0]
         for sequence in self.running:
-            sequence.slot = -1
-            sequence.n_computed = 0
-            sequence.state = State.WAITING
-            self.add(sequence)
+            self._wait_again(sequence)
         self.running.clear()
         self.residents.clear(slots)
 
@@ -120,6 +134,8 @@ class Scheduler:
 
     def plan(self) -> list[Chunk]:
         """The next batch: one chunk per sequence, none empty. Empty if nothing runs. Makes room for it first."""
+        for sequence in self.running:
+            self._drop_spare(sequence)
         chunks = self._chunks()
         while sum(chunk.count for chunk in chunks) > self.residents.n_free_cells:
             if not self.residents.evict():
@@ -127,22 +143,28 @@ class Scheduler:
                     break
                 self.requeue(self.youngest())
                 chunks = self._chunks()
-        return chunks
+        return self._with_drafts(chunks)
 
-    def computed(self, chunks: list[Chunk]) -> None:
-        """A planned batch has been decoded."""
+    def computed(self, chunks: list[Chunk], n_accepted: Mapping[Sequence, int] | None = None) -> None:
+        """A planned batch has been decoded.
+
+        Args:
+            chunks: from `plan`.
+            n_accepted: how many tokens of its draft each sequence goes on with; a sequence that is not named: none.
+        """
         for chunk in chunks:
             sequence = chunk.sequence
-            sequence.n_computed += chunk.count
-            self.residents.grow(sequence.slot, chunk.count)
+            self.residents.grow(sequence.slot, chunk.n_tokens)
+            sequence.replaying = sequence.unsettled = False
+            self._settle(chunk, n_accepted.get(sequence, 0) if n_accepted else 0)
             if sequence.n_computed in sequence.checkpoints:
                 self.residents.checkpoint(sequence.slot, sequence.tokens[: sequence.n_computed])
 
     # ---- inside
 
     def _chunks(self) -> list[Chunk]:
-        chunks = [Chunk(sequence, sequence.n_computed, 1) for sequence in self.running if sequence.decoding]
-        room = min(self.n_batch - len(chunks), self.n_ubatch if chunks else self.n_batch)
+        chunks = [Chunk(sequence, sequence.n_computed, sequence.n_pending) for sequence in self.running if sequence.decoding]
+        room = min(self.n_batch - sum(chunk.count for chunk in chunks), self.n_ubatch if chunks else self.n_batch)
         for sequence in self.running:
             if room > 0 and not sequence.decoding:
                 count = min(sequence.n_pending, room, _up_to_checkpoint(sequence))
@@ -150,8 +172,57 @@ class Scheduler:
                 room -= count
         return chunks
 
+    def _with_drafts(self, chunks: list[Chunk]) -> list[Chunk]:
+        """The same batch with as much of the drafts as it has room for. They push nothing else out."""
+        if not any(chunk.sequence.draft for chunk in chunks):
+            return chunks
+        used = sum(chunk.count for chunk in chunks)
+        # A memory that cannot be cut at will can be cut within one micro-batch.
+        most = self.n_batch if self.residents.cuttable else self.n_ubatch
+        room = min(most - used, self.residents.n_free_cells - used)
+        result = []
+        for chunk in chunks:
+            sequence = chunk.sequence
+            draft = tuple(sequence.draft[: max(0, room)]) if sequence.decoding else ()
+            if draft and self.n_rollback is not None and len(draft) > self.n_rollback:
+                if not sequence.unsettled:
+                    sequence.spare = self.residents.spare(sequence.slot, chunk.start)
+                draft = draft if sequence.spare >= 0 else draft[: self.n_rollback]
+            room -= len(draft)
+            result.append(replace(chunk, draft=draft) if draft else chunk)
+        return result
+
+    def _settle(self, chunk: Chunk, n_accepted: int) -> None:
+        """Moves a sequence on by what was right in its chunk, and takes the rest back."""
+        sequence = chunk.sequence
+        sequence.draft = []
+        wrong = n_accepted < len(chunk.draft)
+        if wrong and sequence.spare >= 0:
+            self.residents.abandon(sequence.slot)
+            sequence.slot, sequence.spare = sequence.spare, -1
+            sequence.replaying = True
+            return
+        self._drop_spare(sequence)
+        sequence.n_computed += chunk.count + n_accepted
+        if wrong:
+            self.residents.cut(sequence.slot, sequence.n_computed)
+            sequence.unsettled = self.n_rollback is not None
+
+    def _drop_spare(self, sequence: Sequence) -> None:
+        if sequence.spare >= 0:
+            self.residents.abandon(sequence.spare)
+            sequence.spare = -1
+
+    def _wait_again(self, sequence: Sequence) -> None:
+        sequence.slot = sequence.spare = -1
+        sequence.n_computed = 0
+        sequence.draft = []
+        sequence.replaying = sequence.unsettled = False
+        sequence.state = State.WAITING
+        self.add(sequence)
+
     def _holders(self) -> list[Holder]:
-        return [Holder(other.slot, other.tokens, other.n_computed) for other in self.running]
+        return [Holder(other.slot, other.tokens, other.n_computed) for other in self.running if not other.unsettled]
 
     def _should_wait(self, sequence: Sequence, resident: int) -> bool:
         """Whether somebody is about to compute so much of the same prefix that it pays to wait for it."""

@@ -32,6 +32,11 @@ class Sequence:
         n_cached: int, tokens that were resident already when it started.
         slot: int, the sequence's id within llama.cpp; -1 while it waits.
         checkpoints: lengths, ascending, at which its state is to be kept on the way.
+        draft: tokens that may follow, guessed; they ride in the next batch.
+        spare: int, the slot that holds the state from before the draft, where a state cannot be cut; -1: none.
+        replaying: bool, the tokens behind a draft that was wrong have to be computed again.
+        unsettled: bool, its slot was cut back to a snapshot; until the next batch has gone through, it must not be copied.
+        n_drafted, n_accepted: int, tokens of all drafts, and how many of them were right.
         answer: what the runner keeps for it (sampler, text, row); None until it starts for the first time.
     """
 
@@ -43,6 +48,12 @@ class Sequence:
     n_cached: int = 0
     slot: int = -1
     checkpoints: tuple[int, ...] = ()
+    draft: list[int] = field(default_factory=list)
+    spare: int = -1
+    replaying: bool = False
+    unsettled: bool = False
+    n_drafted: int = 0
+    n_accepted: int = 0
     state: State = State.WAITING
     cancelled: bool = False
     answer: Any = None
@@ -61,8 +72,8 @@ class Sequence:
 
     @property
     def decoding(self) -> bool:
-        """Whether only the newest token is missing, so that the next step gives a token."""
-        return self.n_pending == 1 and self.n_generated > 0
+        """Whether an answer is under way: only its newest token is missing, or what a wrong draft left to compute again."""
+        return self.n_generated > 0 and (self.n_pending == 1 or self.replaying)
 
     @property
     def n_left(self) -> int | None:

@@ -15,7 +15,8 @@ class EngineStats:
         n_steps: batches decoded.
         prompt_tokens: tokens of the prompts that started.
         cached_tokens: of these, how many were resident already.
-        computed_tokens: tokens decoded, prompts and answers.
+        computed_tokens: tokens decoded, prompts, answers and drafts.
+        drafted_tokens, accepted_tokens: tokens of all drafts, and how many of them were right.
         n_cells, n_cells_used: KV cells in all, and held by running or ended sequences.
         n_resident: ended sequences and checkpoints in device memory.
         n_ram, ram_bytes: copies in RAM.
@@ -31,6 +32,8 @@ class EngineStats:
     prompt_tokens: int
     cached_tokens: int
     computed_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
     n_cells: int
     n_cells_used: int
     n_resident: int
@@ -52,3 +55,5 @@ class Totals:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     computed_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0

@@ -15,6 +15,7 @@ import json
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from localllm.errors import ClosedError, InvalidRequestError
@@ -207,6 +208,61 @@ class Sampler:
 
     def reset(self) -> None:
         self.native.check(self.native.lm_sampler_reset(self.pointer))
+
+    def close(self) -> None:
+        self._owned.close()
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a drafter is told of a sequence, and asked for.
+
+    `news` are its tokens since the last time, `n_accepted` says how many of the last draft were right (-1: not checked).
+    """
+
+    slot: int
+    news: Sequence[int]
+    n_accepted: int
+    n_max: int
+
+
+class Drafter:
+    """An lm_drafter: guesses how sequences go on, from what stands in them already.
+
+    Args:
+        model: Model.
+        options: dict, the fields that lm_drafter_create documents.
+        n_slots: int, sequences.
+        n_max: int, most tokens of a draft.
+
+    Raises:
+        InvalidRequestError: A field is unknown or out of range.
+    """
+
+    def __init__(self, model: Model, options: dict[str, Any], n_slots: int, n_max: int) -> None:
+        self.native = model.native
+        out = localllm_h.lm_drafter_p()
+        self.native.check(self.native.lm_drafter_create(model.pointer, to_json(options), n_slots, ctypes.byref(out)))
+        self._owned = Owned(self, _address(out), self.native.lm_drafter_free, "drafter", at_exit=False)
+        self._rows = (localllm_h.lm_proposal * n_slots)()
+        # "Any": ctypes takes any sequence for a slice, its type stubs only lists.
+        self._drafts: list[Any] = [(llama_h.llama_token * n_max)() for _ in range(n_slots)]
+        for row, draft in zip(self._rows, self._drafts, strict=True):
+            row.draft = draft
+
+    def begin(self, slot: int, tokens: Sequence[int]) -> None:
+        """A sequence begins with these tokens, at least one."""
+        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        self.native.check(self.native.lm_drafter_begin(self._owned.pointer, slot, array, len(tokens)))
+
+    def propose(self, proposals: Sequence[Proposal]) -> list[list[int]]:
+        """A draft for each proposal, in their order; [] where nothing comes to mind."""
+        news = [(ctypes.c_int32 * len(proposal.news))(*proposal.news) for proposal in proposals]
+        for row, proposal, tokens in zip(self._rows, proposals, news, strict=False):
+            row.slot, row.n_accepted, row.n_max = proposal.slot, proposal.n_accepted, proposal.n_max
+            row.news, row.n_news = tokens, len(tokens)
+        self.native.check(self.native.lm_drafter_propose(self._owned.pointer, self._rows, len(proposals)))
+        return [self._drafts[at][: self._rows[at].n_draft] for at in range(len(proposals))]
 
     def close(self) -> None:
         self._owned.close()

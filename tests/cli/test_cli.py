@@ -33,6 +33,15 @@ def test_run_reads_standard_input_and_continues_raw_text():
     assert run("run", "smollm2", "-", "--raw", "-t", "0", "-n", "2", stdin="The capital of France is").stdout == " Paris.\n"
 
 
+def test_speculation_says_what_it_brought():
+    text = "one two three four five six seven eight nine ten " * 8
+    done = run("run", "smollm2", "--raw", "-t", "0", "-n", "48", "-v", "--speculation", "ngram-map-k", stdin=text)
+    assert done.stdout.startswith(" one two three four")
+    told = re.search(r"(\d+) of (\d+) drafted ones right", done.stderr)
+    assert told and 0 < int(told[1]) <= int(told[2])
+    assert run("run", "smollm2", "Hello", "--speculation", "magic").returncode == 2
+
+
 def test_a_seed_repeats_an_answer():
     one, two = (run("run", "smollm2", "Hello", "--seed", "7", "-t", "1.5", "-n", "16").stdout for _ in range(2))
     assert one == two

@@ -609,3 +609,25 @@ def test_a_forked_child_gets_an_error_and_neither_hangs_nor_harms_its_parent(mod
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
         assert (done.stdout, done.stderr) == ("child: True\nchild ended with 0\nparent: True\n", "")
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3moe", "gemma3", "qwen35", "mamba2", "smollm2"])
+def test_what_the_others_in_a_batch_say_changes_not_one_bit(engine_for, together, smollm2, name):
+    """How many they are decides how kernels round; what they are must decide nothing."""
+    engine = engine_for(smollm2 if name == "smollm2" else name, prefix_cache=False)
+    sampling = SamplingParams(temperature=0, ignore_eos=True, n_probs=5)
+    asked = Request(prompt=tuple(range(100, 130)), max_tokens=24, sampling=sampling)
+    answers = []
+    for first in (140, 150, 160):
+        others = [Request(prompt=tuple(range(first + at, first + at + 25)), max_tokens=24, sampling=sampling) for at in range(3)]
+        answers.append(probabilities_of(together(engine, [*others, asked])[-1]))
+    assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen35", "smollm2"])
+def test_one_sequence_without_a_cache_is_repeatable_to_the_bit(engine_for, smollm2, name):
+    engine = engine_for(smollm2 if name == "smollm2" else name, prefix_cache=False, parallel=1)
+    asked = Request(prompt=tuple(range(100, 130)), max_tokens=24, sampling=PROBED)
+    first = engine.generate(asked)
+    engine.generate(Request(prompt=tuple(range(150, 250)), max_tokens=30, sampling=PROBED))
+    assert engine.generate(asked).logprobs == first.logprobs

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.engine.cache.resident import DEVICE, Residents, checkpoint_lengths
+from localllm.engine.cache.resident import DEVICE, Residents, checkpoint_lengths, common_prefix
 from localllm.engine.request import Request
 from localllm.engine.scheduler import MIN_SHARED_TOKENS, Scheduler
 from localllm.engine.sequence import Sequence, State
@@ -306,12 +306,20 @@ def test_without_a_cache_nothing_stays():
     parallel=st.integers(1, 4),
     kept=st.integers(0, 4),
     n_cells=st.integers(60, 120),
-    cuttable=st.booleans(),
+    memory=st.sampled_from([(True, None), (False, None), (False, 0), (False, 2)]),
+    drafts=st.lists(st.lists(st.integers(0, 1), max_size=6), min_size=1, max_size=40),
 )
-def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cells, cuttable):
-    """Carries the actions out on lists of tokens, as llama.cpp does on cells, and compares what every slot holds."""
-    scheduler = schedule(parallel, n_cells, 16, 8, kept, cuttable)
+def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cells, memory, drafts):
+    """Carries the actions out on lists of tokens, as llama.cpp does on cells, and compares what every slot holds.
+
+    Memories: plain attention; sliding windows, whose newest tokens can be cut; recurrent states without and with snapshots.
+    """
+    cuttable, n_rollback = memory
+    residents = Residents(parallel + kept, n_cells, cuttable)
+    scheduler = Scheduler(parallel, residents, 16, 8, n_rollback)
     slots: dict[int, list[int]] = {slot: [] for slot in range(parallel + kept)}
+    in_last_batch: dict[int, int] = {}
+    unsettled: set[int] = set()
     sequences = [
         make(number, 0, limit, prompt=tuple(part for part in prompt for _ in range(3)))
         for number, (prompt, limit, _) in enumerate(requests)
@@ -319,15 +327,28 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
     arriving = list(zip(sequences, [cancel for _, _, cancel in requests], strict=True))
 
     def carry_out() -> None:
-        for action in scheduler.residents.take_actions():
+        for action in residents.take_actions():
             if action.kind == "forget":
                 slots[action.slot].clear()
+                unsettled.discard(action.slot)
             elif action.kind == "cut":
-                assert cuttable and action.length <= len(slots[action.slot])
+                n_cut = len(slots[action.slot]) - action.length
+                assert n_cut >= 0
+                if not cuttable:
+                    assert n_cut < in_last_batch[action.slot], "only what the last batch added can be taken back"
+                if n_rollback is not None:
+                    assert n_cut <= n_rollback and action.slot not in unsettled
+                    unsettled.add(action.slot)
                 del slots[action.slot][action.length :]
             else:
                 assert not slots[action.slot] and (cuttable or action.length == len(slots[action.source]))
+                assert action.source not in unsettled
                 slots[action.slot] = slots[action.source][: action.length]
+
+    def right(sequence: Sequence, draft: tuple[int, ...]) -> list[int]:
+        """What the model chooses: all of the draft that is right, and one token more."""
+        truth = [(len(sequence.tokens) + ahead) // 3 % 2 for ahead in range(len(draft) + 1)]
+        return truth[: common_prefix(truth, draft) + 1]
 
     for step in range(5000):
         if step % 3 == 0 and arriving:
@@ -336,25 +357,37 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
             if cancel and scheduler.running:
                 scheduler.remove(scheduler.running[0])
         scheduler.admit()
+        for sequence in scheduler.running:
+            sequence.draft = list(drafts[(step + sequence.id) % len(drafts)]) if sequence.decoding else []
         chunks = scheduler.plan()
         carry_out()
+        in_last_batch.clear()
+        chosen = {}
         for chunk in chunks:
-            assert len(slots[chunk.sequence.slot]) == chunk.start
-            slots[chunk.sequence.slot].extend(chunk.sequence.tokens[chunk.start : chunk.start + chunk.count])
-        samples = [chunk.sample for chunk in chunks]
-        scheduler.computed(chunks)
-        for chunk, sample in zip(chunks, samples, strict=True):
-            if sample:
-                chunk.sequence.tokens.append(step % 2)
+            sequence = chunk.sequence
+            assert len(slots[sequence.slot]) == chunk.start
+            slots[sequence.slot].extend((*sequence.tokens[chunk.start : chunk.start + chunk.count], *chunk.draft))
+            unsettled.discard(sequence.slot)
+            in_last_batch[sequence.slot] = chunk.n_tokens
+            if chunk.sample:
+                chosen[sequence] = right(sequence, chunk.draft)
+        assert sum(chunk.n_tokens for chunk in chunks) <= 16
+        for sequence, tokens in chosen.items():
+            sequence.tokens.extend(tokens)
+        scheduler.computed(chunks, {sequence: len(tokens) - 1 for sequence, tokens in chosen.items()})
         carry_out()
         for sequence in scheduler.running:
             assert slots[sequence.slot] == sequence.tokens[: sequence.n_computed]
-        for entry in scheduler.residents.tree.tier(DEVICE):
+            assert residents.ledger.length(sequence.slot) == sequence.n_computed
+        for entry in residents.tree.tier(DEVICE):
             assert tuple(slots[entry.payload]) == entry.ids
-        assert scheduler.residents.n_free_cells >= 0
+        assert residents.n_free_cells >= 0
         for sequence in list(scheduler.running):
             if sequence.n_generated >= sequence.request.max_tokens:
                 scheduler.remove(sequence)
         if not arriving and scheduler.idle:
             break
     assert all(sequence.state is State.FINISHED for sequence in sequences)
+    carry_out()
+    in_use = sum(bool(tokens) for tokens in slots.values())
+    assert in_use == len(residents.tree.tier(DEVICE)), "no slot is left behind"

@@ -199,6 +199,18 @@ class Residents:
         self.actions.append(Action("fork", copy, len(known), slot))
         self.tree.add(Entry(DEVICE, known, copy, len(known), exact=True))
 
+    def spare(self, slot: int, n_cells: int) -> int:
+        """A slot with the state that a running sequence is in, to come back to; -1: there is none to spare.
+
+        It costs no cells; `abandon` gives it back.
+        """
+        copy = self._free_slot(None)
+        if copy is None:
+            return -1
+        self.ledger.fork(slot, copy, n_cells)
+        self.actions.append(Action("fork", copy, n_cells, slot))
+        return copy
+
     def abandon(self, slot: int) -> None:
         """A sequence has to give its slot back with all cells."""
         self._forget(slot)

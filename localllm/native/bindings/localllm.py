@@ -32,7 +32,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 3
+LM_ABI_VERSION = 4
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -78,6 +78,7 @@ lm_sampler_p = c_void_p
 lm_text_p = c_void_p
 lm_chat_p = c_void_p
 lm_parser_p = c_void_p
+lm_drafter_p = c_void_p
 
 
 class lm_row(Structure):
@@ -104,7 +105,20 @@ class lm_row(Structure):
     ]
 
 
-STRUCTURES: tuple[type[Structure], ...] = (lm_row,)
+class lm_proposal(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("news", POINTER(llama_token)),
+        ("draft", POINTER(llama_token)),
+        ("slot", c_int32),
+        ("n_news", c_int32),
+        ("n_accepted", c_int32),
+        ("n_max", c_int32),
+        ("n_draft", c_int32),
+    ]
+
+
+STRUCTURES: tuple[type[Structure], ...] = (lm_row, lm_proposal)
 LIBRARIES: tuple[str, ...] = ("localllm",)
 OPTIONAL: tuple[str, ...] = ()
 
@@ -152,6 +166,10 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_text_flush": (c_int, (lm_text_p, POINTER(POINTER(c_char)), POINTER(c_size_t))),
     "lm_step": (c_int, (llama_context_p, POINTER(POINTER(lm_row)), c_int32)),
     "lm_run": (c_int, (llama_context_p, POINTER(llama_batch), POINTER(POINTER(lm_row)), c_int32)),
+    "lm_drafter_create": (c_int, (llama_model_p, c_char_p, c_int32, POINTER(lm_drafter_p))),
+    "lm_drafter_free": (c_int, (lm_drafter_p,)),
+    "lm_drafter_begin": (c_int, (lm_drafter_p, c_int32, POINTER(llama_token), c_int32)),
+    "lm_drafter_propose": (c_int, (lm_drafter_p, POINTER(lm_proposal), c_int32)),
     "lm_chat_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_chat_p))),
     "lm_chat_free": (c_int, (lm_chat_p,)),
     "lm_chat_info": (c_int, (lm_chat_p, POINTER(POINTER(c_char)))),

@@ -5,8 +5,8 @@
 //   - no C++ exception and no failed assertion leaves it: the result is an lm_status, lm_last_error() says why;
 //   - arguments are checked before they reach llama.cpp; output arguments are written only on LM_OK;
 //   - text handed out through `char ** out` is NUL-terminated and belongs to the caller: free it with lm_string_free();
-//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser) are checked for being alive: a freed or foreign pointer
-//   is an
+//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser, lm_drafter) are checked for being alive: a freed or
+//   foreign pointer is an
 //     LM_INVALID_ARGUMENT. llama_model and llama_context pointers are only checked for NULL: their owner keeps them
 //     valid.
 #ifndef LOCALLLM_H
@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 3
+#define LM_ABI_VERSION 4
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +35,7 @@ typedef struct lm_sampler lm_sampler;
 typedef struct lm_text lm_text;
 typedef struct lm_chat lm_chat;
 typedef struct lm_parser lm_parser;
+typedef struct lm_drafter lm_drafter;
 
 enum lm_status {
     LM_OK = 0,
@@ -193,6 +194,30 @@ LM_API enum lm_status lm_step(struct llama_context * ctx, lm_row ** rows, int32_
 // lm_decode and, if that succeeds, lm_step: a whole step of the engine in one call.
 LM_API enum lm_status lm_run(struct llama_context * ctx, const struct llama_batch * batch, lm_row ** rows,
                              int32_t n_rows);
+
+// ---- drafts --------------------------------------------------------------------------------------------------------
+
+// Guesses how sequences go on, from what stands in them already. `json`: {"chain": ["ngram-simple", "ngram-map-k",
+// "ngram-map-k4v", "ngram-mod", "ngram-cache"], "n_max", "n_min", "n_match", "min_hits"}. The kinds of the chain are
+// asked in that order, until one of them has a guess. "ngram-mod" learns from all sequences, the others from their own.
+LM_API enum lm_status lm_drafter_create(const struct llama_model * model, const char * json, int32_t n_slots,
+                                        lm_drafter ** out);
+LM_API enum lm_status lm_drafter_free(lm_drafter * drafter);
+// A sequence begins, or goes on elsewhere: all its tokens so far, at least one.
+LM_API enum lm_status lm_drafter_begin(lm_drafter * drafter, int32_t slot, const llama_token * tokens, int32_t n);
+
+// What one sequence has to tell its drafter, and what it gets.
+typedef struct lm_proposal {
+    const llama_token * news; // in: tokens of the sequence since the last call
+    llama_token * draft;      // out: room for n_max tokens
+    int32_t slot;             // in
+    int32_t n_news;           // in
+    int32_t n_accepted;       // in: how many tokens of the last draft were right; -1 if it was not checked
+    int32_t n_max;            // in: most tokens wanted; 0: none, only learn
+    int32_t n_draft;          // out
+} lm_proposal;
+
+LM_API enum lm_status lm_drafter_propose(lm_drafter * drafter, lm_proposal * proposals, int32_t n);
 
 // ---- chat ----------------------------------------------------------------------------------------------------------
 
