@@ -209,6 +209,29 @@ class LocalModel:
         finally:
             await events.aclose()
 
+    def complete_all(self, prompts: Sequence[str], *, n: int = 1, **options: Any) -> list[Generation]:
+        """Continues several texts, each n times, in shared batches; what texts have in common is computed once.
+
+        Args:
+            prompts: texts.
+            n: int, answers to each of them; with a `seed`, the k-th answer has `seed + k`.
+            options: as of `complete`.
+
+        Returns:
+            n answers to the first text, then those to the second, and so on.
+        """
+        return self.engine.generate_all(self._completions(prompts, n, options))
+
+    async def acomplete_all(self, prompts: Sequence[str], *, n: int = 1, **options: Any) -> list[Generation]:
+        """Like `complete_all`, for coroutines."""
+        requests = await _in_thread(self._completions, prompts, n, options)
+        return await self.engine.agenerate_all(requests)
+
+    def _completions(self, prompts: Sequence[str], n: int, options: dict[str, Any]) -> list[Request]:
+        if isinstance(prompts, str):
+            raise InvalidRequestError("prompts: must be a list of texts; `complete` takes one")
+        return [request for prompt in prompts for request in self._completion(prompt, options).repeated(n)]
+
     def _prepare_completion(self, prompt: str, options: dict[str, Any]) -> tuple[Engine, Request]:
         return self.engine, self._completion(prompt, options)
 
@@ -283,6 +306,33 @@ class LocalModel:
         finally:
             await events.aclose()
 
+    def chat_all(self, conversations: Sequence[Messages], *, n: int = 1, **options: Any) -> list[ChatResult]:
+        """Answers several conversations, each n times, in shared batches; what they have in common is computed once.
+
+        Args:
+            conversations: lists of messages as of `chat`.
+            n: int, answers to each of them; with a `seed`, the k-th answer has `seed + k`.
+            options: as of `chat`.
+
+        Returns:
+            n answers to the first conversation, then those to the second, and so on.
+        """
+        requests, prompts = self._chat_requests(conversations, n, options)
+        return [_result(prompt, answer) for prompt, answer in zip(prompts, self.engine.generate_all(requests), strict=True)]
+
+    async def achat_all(self, conversations: Sequence[Messages], *, n: int = 1, **options: Any) -> list[ChatResult]:
+        """Like `chat_all`, for coroutines."""
+        requests, prompts = await _in_thread(self._chat_requests, conversations, n, options)
+        answers = await self.engine.agenerate_all(requests)
+        return [_result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+
+    def _chat_requests(
+        self, conversations: Sequence[Messages], n: int, options: dict[str, Any]
+    ) -> tuple[list[Request], list[Prompt]]:
+        pairs = [self._chat_request(messages, options) for messages in conversations]
+        requests = [each for request, _ in pairs for each in request.repeated(n)]
+        return requests, [prompt for _, prompt in pairs for _ in range(n)]
+
     def render(self, messages: Messages, **options: Any) -> str:
         """The prompt that the template makes of messages; `options` are fields of ChatOptions."""
         return render(self._template(), messages, ChatOptions(**_only(options, ChatOptions))).text
@@ -343,6 +393,13 @@ def _read(reader: AnswerReader, event: Delta | Finished) -> list[ChatDelta]:
         return reader.finish(event)
     delta = reader.read(event)
     return [delta] if delta is not None else []
+
+
+def _result(prompt: Prompt, answer: Generation) -> ChatResult:
+    reader = AnswerReader(prompt)
+    finished = Finished(answer.finish_reason, answer.usage, answer.timings, answer.seed)
+    deltas = _read(reader, Delta(answer.text, answer.tokens, answer.logprobs))
+    return collect(reader, [*deltas, *_read(reader, finished)])
 
 
 def _stream(reader: AnswerReader, events: Generator[Delta | Finished, None, None]) -> Generator[ChatDelta, None, None]:

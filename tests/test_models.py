@@ -374,3 +374,19 @@ def test_thinking_is_separated_from_the_answer(models):
     assert "".join(delta.content for delta in deltas) == "yes"
     assert model.render(QUESTION, enable_thinking=False).endswith("</think>\n\n")
     assert model.render(QUESTION).endswith("assistant\n")
+
+
+def test_several_answers_to_several_conversations(model):
+    questions = ["Name a colour.", "Name an animal."]
+    conversations = [[{"role": "user", "content": question}] for question in questions]
+    options = {"max_tokens": 8, "seed": 5, "temperature": 1.0}
+    answers = model.chat_all(conversations, n=3, **options)
+    assert [answer.seed for answer in answers] == [5, 6, 7] * 2
+    assert len({answer.message.content for answer in answers}) > 3
+    awaited = asyncio.run(model.achat_all(conversations, n=3, **options))
+    assert [answer.seed for answer in awaited] == [5, 6, 7] * 2
+    texts = model.complete_all(["The capital of France is", "The capital of Italy is"], max_tokens=3, temperature=0)
+    assert [text.text.split()[0].strip(",.") for text in texts] == ["Paris", "Rome"]
+    assert [len(each) for each in (model.chat_all([]), model.complete_all([]))] == [0, 0]
+    with pytest.raises(InvalidRequestError, match="^prompts"):
+        model.complete_all("one text")

@@ -211,6 +211,7 @@ SAMPLERS = (
     "penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature", "infill", "adaptive_p",
 )  # fmt: skip
 _DEFAULT_SAMPLERS = SAMPLERS[:9]
+MAX_SEED = 2**32 - 1  # llama.cpp's word for "any"
 _MAX_WINDOW = 2**24  # as in liblocalllm: the samplers reserve memory for every token of their history
 
 
@@ -302,7 +303,7 @@ class SamplingParams:
         if self.repeat_penalty < 1e-6:
             raise InvalidRequestError("repeat_penalty: must be greater than 0 (1 switches it off)")
         if self.seed is not None:
-            _integer(self, "seed", 0, 2**32 - 2)
+            _integer(self, "seed", 0, MAX_SEED - 1)
         if not isinstance(self.grammar, str):
             raise InvalidRequestError("grammar: must be text in GBNF, or ''")
         self._check_lists()

@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -147,6 +147,31 @@ class Engine:
     async def agenerate(self, request: Request) -> Generation:
         """The whole answer to a request; raises as `astream` does."""
         return _collect([event async for event in self.astream(request)])
+
+    def generate_all(self, requests: Sequence[Request]) -> list[Generation]:
+        """The answers to several requests, which share batches and the cells of common beginnings; in their order.
+
+        Raises:
+            LocalLLMError: As `generate`, for the first that fails; the others are cancelled.
+        """
+        streams: list[Generator[Delta | Finished, None, None]] = []
+        try:
+            for request in requests:
+                streams.append(self.stream(request))
+            return [_collect(list(stream)) for stream in streams]
+        finally:
+            for stream in streams:
+                stream.close()
+
+    async def agenerate_all(self, requests: Sequence[Request]) -> list[Generation]:
+        """Like `generate_all`, for coroutines."""
+        tasks = [asyncio.ensure_future(self.agenerate(request)) for request in requests]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def stats(self) -> EngineStats:
         """What the engine has done so far and holds now."""

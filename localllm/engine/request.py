@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from localllm.engine.config import SamplingParams
+from localllm.engine.config import MAX_SEED, SamplingParams
 from localllm.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -62,6 +62,18 @@ class Request:
             raise InvalidRequestError("stop: must be a list of texts that are not empty")
         for name in ("stop_tokens", "boundaries"):
             object.__setattr__(self, name, tuple(_whole(name, value) for value in getattr(self, name)))
+
+    def repeated(self, n: int) -> list[Request]:
+        """The same request n times: with seeds that follow one another, or each with a random one if it has none.
+
+        Asked together, they compute their prompt once and share its cells.
+        """
+        if _whole("n", n) < 1:
+            raise InvalidRequestError(f"n: must be at least 1, not {n}")
+        if self.sampling.seed is None:
+            return [self] * n
+        seeds = [(self.sampling.seed + at) % MAX_SEED for at in range(n)]
+        return [replace(self, sampling=replace(self.sampling, seed=seed)) for seed in seeds]
 
 
 def _whole(name: str, value: object) -> int:

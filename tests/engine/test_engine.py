@@ -631,3 +631,37 @@ def test_one_sequence_without_a_cache_is_repeatable_to_the_bit(engine_for, smoll
     first = engine.generate(asked)
     engine.generate(Request(prompt=tuple(range(150, 250)), max_tokens=30, sampling=PROBED))
     assert engine.generate(asked).logprobs == first.logprobs
+
+
+def test_answers_to_many_requests_come_in_their_order(qwen3):
+    requests = [ask(qwen3, word, 6, sampling=PROBED) for word in ("one", "two", "three", "four", "five", "six")]
+    alone = [qwen3.generate(request).tokens for request in requests]
+    assert [answer.tokens for answer in qwen3.generate_all(requests)] == alone
+    assert [answer.tokens for answer in asyncio.run(qwen3.agenerate_all(requests))] == alone
+    assert qwen3.generate_all([]) == asyncio.run(qwen3.agenerate_all([])) == []
+
+
+@pytest.mark.parametrize("way", ["generate_all", "agenerate_all"])
+def test_one_wrong_request_among_many_is_raised_and_ends_the_others(engine_for, way):
+    engine = engine_for("qwen3", n_ctx=128)
+    wrong = ask(engine, "one", sampling=SamplingParams(grammar="root ::= nothing"))
+    long = Request(prompt=(5,) * 200)
+    for bad, error in ((wrong, GrammarError), (long, ContextOverflowError)):
+        requests = [ask(engine, "one two", 100, sampling=PROBED), bad, ask(engine, "three", 100, sampling=PROBED)]
+        with pytest.raises(error):
+            engine.generate_all(requests) if way == "generate_all" else asyncio.run(engine.agenerate_all(requests))
+    assert len(engine.generate(ask(engine, "four", 4, sampling=PROBED)).tokens) == 4
+    stats = engine.stats()
+    assert stats.n_running == stats.n_waiting == 0
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, True, "2"])
+def test_a_number_of_answers_that_is_none_is_refused(n):
+    with pytest.raises(InvalidRequestError, match="^n:"):
+        Request(prompt=(1,)).repeated(n)
+
+
+def test_seeds_follow_one_another_and_wrap():
+    seeds = [each.sampling.seed for each in Request(prompt=(1,), sampling=SamplingParams(seed=2**32 - 3)).repeated(3)]
+    assert seeds == [2**32 - 3, 2**32 - 2, 0]
+    assert {each.sampling.seed for each in Request(prompt=(1,)).repeated(3)} == {None}

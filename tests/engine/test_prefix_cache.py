@@ -104,6 +104,25 @@ def test_questions_that_arrive_together_compute_their_text_once(engine_for, coun
         assert_same_greedy(cold.generate(each).logprobs, given)
 
 
+@pytest.mark.parametrize("name", [*CUTTABLE, *UNCUTTABLE])
+def test_several_answers_to_one_prompt_compute_it_once_and_share_its_cells(engine_for, count, name):
+    engine, alone = engine_for(name, n_ctx=1024, parallel=4), engine_for(name, n_ctx=1024, prefix_cache=False)
+    sampling = SamplingParams(temperature=1.5, seed=7, ignore_eos=True)
+    text = "What is the capital of France? " * 8
+    asked = Request(prompt=tuple(engine.model.tokenize(text, True, True)), max_tokens=12, sampling=sampling)
+    sizes = count(engine)
+    answers = engine.generate_all(asked.repeated(4))
+    assert sum(sizes) == len(asked.prompt) + 3 + 4 * 11, "the last token of the prompt is computed for each"
+    assert [answer.seed for answer in answers] == [7, 8, 9, 10]
+    assert len({answer.tokens for answer in answers}) > 1
+    cells = engine.stats().n_cells_used
+    assert cells <= len(asked.prompt) + 4 * 12
+    for seed, answer in zip((7, 8), answers, strict=False):
+        one = Request(prompt=asked.prompt, max_tokens=12, sampling=SamplingParams(temperature=1.5, seed=seed, ignore_eos=True))
+        # A random choice can fall on the other side of a rounding; a wrong state would show at once.
+        assert alone.generate(one).tokens[:4] == answer.tokens[:4]
+
+
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35"])
 def test_a_cancelled_prompt_leaves_what_it_had_computed_in_order(engine_for, name, assert_same_greedy):
     engine, cold = engine_for(name, n_ctx=4096, n_batch=64, n_ubatch=32), engine_for(name, n_ctx=4096, prefix_cache=False)
