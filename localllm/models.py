@@ -185,7 +185,7 @@ class LocalModel:
 
         Args:
             prompt: str, as it is: no chat template is applied.
-            options: `max_tokens`, `stop`, `priority`, `speculate`, and fields of SamplingParams (or
+            options: `max_tokens`, `stop`, `priority`, `context_shift`, `speculate`, fields of SamplingParams (or
                 `sampling=SamplingParams(...)`).
         """
         return self.engine.generate(self._completion(prompt, options))
@@ -259,7 +259,7 @@ class LocalModel:
             messages: OpenAI-style, e.g. [{"role": "user", "content": "Hello"}]; a ChatMessage of an earlier answer may stand
                 among them as it is. A last message of the assistant is continued.
             options: fields of ChatOptions (`tools`, `tool_choice`, `json_schema`, `enable_thinking`, ...), `max_tokens`,
-                `stop`, `priority`, `speculate`, and fields of SamplingParams (or `sampling=SamplingParams(...)`).
+                `stop`, `priority`, `context_shift`, `speculate`, fields of SamplingParams (or `sampling=SamplingParams(...)`).
 
         Returns:
             ChatResult; `.message.content` is the text.
@@ -422,7 +422,7 @@ def _request(tokens: tuple[int, ...], options: Mapping[str, Any], others: set[st
     sampling = options.get("sampling") or SamplingParams()
     if not isinstance(sampling, SamplingParams):
         raise InvalidRequestError(f"sampling: must be SamplingParams, not {type(sampling).__name__}")
-    own = ("max_tokens", "priority", "speculate")
+    own = ("max_tokens", "priority", "context_shift", "speculate")
     rest = {name: value for name, value in options.items() if name not in (*own, "stop", "sampling")}
     known = {field.name for field in dataclasses.fields(SamplingParams)}
     for name in rest:

@@ -109,6 +109,8 @@ class Core:
         for token in (min(request.prompt), max(request.prompt)):
             if not 0 <= token < self.n_vocab:
                 raise InvalidRequestError(f"prompt: token {token} is not in the vocabulary of {self.n_vocab}")
+        if request.context_shift is not None:
+            self._check_shift(request.context_shift)
         with self._wake:
             if self.closing:
                 raise ClosedError("the engine is closed") from self._failure
@@ -120,6 +122,12 @@ class Core:
             self._inbox.append(sequence)
             self._wake.notify()
         return sequence.id
+
+    def _check_shift(self, n_keep: int) -> None:
+        if not self.runner.can_shift:
+            raise InvalidRequestError("context_shift: the memory of this model cannot drop tokens from the middle")
+        if n_keep > self.runner.n_ctx - 2:
+            raise InvalidRequestError(f"context_shift: {n_keep} tokens to keep leave no room in {self.runner.n_ctx}")
 
     def cancel(self, request_id: int) -> None:
         if os.getpid() != self.pid:
@@ -202,7 +210,7 @@ class Core:
         if self._speculator:
             self._speculator.propose(self.scheduler.running, self.runner.n_ctx)
         chunks = self.scheduler.plan()
-        failed = self.runner.apply(self.residents.take_actions(), self._copy_of)
+        failed = self.runner.apply(self.residents.take_actions(), self._copy_of, self.residents.stashed)
         if failed:
             for action in failed:
                 self._start_over(action)

@@ -28,6 +28,8 @@ class Request:
         boundaries: positions in the prompt where its messages begin. A model whose state cannot be cut (recurrent, hybrid,
             sliding window) keeps checkpoints there, from which prompts that begin alike can go on.
         priority: int, waiting requests with a higher one start earlier; equal ones in order of arrival.
+        context_shift: int, how many of the first tokens to keep when the context is full: half of the others are then dropped,
+            and the answer goes on without them. None: it ends there, with "length".
         speculate: bool, false: no drafts for this request.
         grammar: fields of lm_sampler_create beyond SamplingParams that a chat template asks for (triggers and so on).
     """
@@ -41,6 +43,7 @@ class Request:
     special: bool = False
     boundaries: tuple[int, ...] = ()
     priority: int = 0
+    context_shift: int | None = None
     speculate: bool = True
     grammar: dict[str, object] = field(default_factory=dict)
 
@@ -56,6 +59,10 @@ class Request:
             if self.max_tokens < 1:
                 raise InvalidRequestError(f"max_tokens: must be at least 1, or None, not {self.max_tokens}")
         object.__setattr__(self, "priority", _whole("priority", self.priority))
+        if self.context_shift is not None:
+            object.__setattr__(self, "context_shift", _whole("context_shift", self.context_shift))
+            if self.context_shift < 0:
+                raise InvalidRequestError(f"context_shift: must be at least 0, or None, not {self.context_shift}")
         if not isinstance(self.speculate, bool):
             raise InvalidRequestError(f"speculate: must be true or false, not {self.speculate!r}")
         if isinstance(self.stop, str) or any(not isinstance(text, str) or not text for text in self.stop):

@@ -58,7 +58,7 @@ class Answer:
             self.row.n_top = params.n_probs
         self.row.sampled_probs = params.sampled_probs
         # The last token of a full context cannot be computed, but it can still be chosen. lm_run counts down from here.
-        room = n_ctx - len(request.prompt) + 1
+        room = n_ctx - len(request.prompt) + 1 if request.context_shift is None else 2**31 - 1
         self.row.max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
 
     def place(self, index: int, draft: tuple[int, ...]) -> None:
@@ -175,6 +175,11 @@ class Runner:
         self.seconds = 0.0
 
     @property
+    def can_shift(self) -> bool:
+        """Whether tokens can be dropped from the middle of a sequence."""
+        return bool(self.native.llama_memory_can_shift(self.context.memory))
+
+    @property
     def n_rollback(self) -> int | None:
         """Computed tokens that can be cut off a sequence again right after their batch; None: any number."""
         return int(self.native.llama_n_rs_seq(self.context.pointer)) if self._recurrent else None
@@ -210,12 +215,15 @@ class Runner:
         if sequence.answer is None:
             sequence.answer = Answer(self.model, sequence, self.n_ctx, self._n_draft if sequence.request.speculate else 0)
 
-    def apply(self, actions: list[Action], read: Callable[[Entry], Any]) -> list[Action]:
+    def apply(
+        self, actions: list[Action], read: Callable[[Entry], Any], keep: Callable[[tuple[int, ...], Any, int], None]
+    ) -> list[Action]:
         """Carries out what the cache has decided about slots, in order.
 
         Args:
             actions: from Residents.
             read: gives the bytes of an entry's copy, None if there are none any more.
+            keep: takes the ids, the bytes and their number of a slot that was to be saved.
 
         Returns:
             The restorations that failed.
@@ -232,6 +240,11 @@ class Runner:
                 assert action.entry is not None
                 if not self._restore(action.slot, read(action.entry)):
                     failed.append(action)
+            elif action.kind == "save":
+                data = self.save(action.slot)
+                keep(action.ids, data, len(data))
+            elif action.kind == "shift":
+                self._shift(action.slot, action.length, action.count)
             else:
                 # A state that cannot be cut is copied whole; the cache asks for it only where it ends.
                 end = action.length if self.cuttable else -1
@@ -263,6 +276,12 @@ class Runner:
     def _cut(self, slot: int, length: int) -> None:
         if not self.native.llama_memory_seq_rm(self.context.memory, slot, length, -1):
             raise NativeError(f"llama.cpp could not cut sequence {slot} back to {length} tokens")
+
+    def _shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        memory, end = self.context.memory, n_keep + n_discard
+        if not self.native.llama_memory_seq_rm(memory, slot, n_keep, end):
+            raise NativeError(f"llama.cpp could not drop tokens {n_keep} to {end} of sequence {slot}")
+        self.native.llama_memory_seq_add(memory, slot, end, -1, -n_discard)
 
     def abort(self) -> None:
         """Stops the computation that runs now; callable from any thread."""

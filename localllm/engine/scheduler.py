@@ -89,7 +89,7 @@ class Scheduler:
             self.running.remove(sequence)
             self._crowded = False
             self._drop_spare(sequence)
-            if sequence.unsettled:
+            if sequence.unsettled or sequence.shifted:
                 self.residents.abandon(sequence.slot)
             else:
                 self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed])
@@ -97,10 +97,11 @@ class Scheduler:
         sequence.state = State.FINISHED
 
     def requeue(self, sequence: Sequence) -> None:
-        """Sends a running sequence back to wait; it will compute its tokens again, answer so far included."""
+        """Sends a running sequence back to wait; it goes on later from a copy in RAM, or computes its tokens again."""
         self.running.remove(sequence)
         self._drop_spare(sequence)
-        self.residents.abandon(sequence.slot)
+        usable = not (sequence.cancelled or sequence.unsettled or sequence.shifted)
+        self.residents.abandon(sequence.slot, sequence.tokens[: sequence.n_computed] if usable else ())
         self._crowded = True
         self._wait_again(sequence)
 
@@ -136,6 +137,8 @@ class Scheduler:
         """The next batch: one chunk per sequence, none empty. Empty if nothing runs. Makes room for it first."""
         for sequence in self.running:
             self._drop_spare(sequence)
+            if sequence.request.context_shift is not None and len(sequence.tokens) > self.residents.n_cells:
+                self._shift(sequence, sequence.request.context_shift)
         chunks = self._chunks()
         while sum(chunk.count for chunk in chunks) > self.residents.n_free_cells:
             if not self.residents.evict():
@@ -208,6 +211,21 @@ class Scheduler:
             self.residents.cut(sequence.slot, sequence.n_computed)
             sequence.unsettled = self.n_rollback is not None
 
+    def _shift(self, sequence: Sequence, n_keep: int) -> None:
+        """Makes room in a full context: drops half of what is behind the first `n_keep` tokens."""
+        n_discard = (sequence.n_computed - n_keep) // 2
+        if self.residents.shift(sequence.slot, n_keep, n_discard):
+            sequence.n_computed -= n_discard
+            sequence.shifted = True
+        else:
+            # Its cells are others' too, and cannot move: it computes what is left again.
+            sequence.n_computed = n_keep if self.residents.cuttable else 0
+            self.residents.cut(sequence.slot, sequence.n_computed)
+            sequence.shifted = sequence.unsettled = sequence.replaying = False
+        del sequence.tokens[n_keep : n_keep + n_discard]
+        sequence.n_dropped += n_discard
+        sequence.checkpoints = ()
+
     def _drop_spare(self, sequence: Sequence) -> None:
         if sequence.spare >= 0:
             self.residents.abandon(sequence.spare)
@@ -217,17 +235,18 @@ class Scheduler:
         sequence.slot = sequence.spare = -1
         sequence.n_computed = 0
         sequence.draft = []
-        sequence.replaying = sequence.unsettled = False
+        sequence.replaying = sequence.unsettled = sequence.shifted = False
         sequence.state = State.WAITING
         self.add(sequence)
 
     def _holders(self) -> list[Holder]:
-        return [Holder(other.slot, other.tokens, other.n_computed) for other in self.running if not other.unsettled]
+        usable = (other for other in self.running if not (other.unsettled or other.shifted))
+        return [Holder(other.slot, other.tokens, other.n_computed) for other in usable]
 
     def _should_wait(self, sequence: Sequence, resident: int) -> bool:
         """Whether somebody is about to compute so much of the same prefix that it pays to wait for it."""
         for other in self.running if self.residents.keep else ():
-            if other.n_pending > 1:
+            if other.n_pending > 1 and not other.shifted:
                 common = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
                 if not self.residents.cuttable:
                     # Such a state is of use only where it is kept.

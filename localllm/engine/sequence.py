@@ -32,6 +32,8 @@ class Sequence:
         n_cached: int, tokens that were resident already when it started.
         slot: int, the sequence's id within llama.cpp; -1 while it waits.
         checkpoints: lengths, ascending, at which its state is to be kept on the way.
+        n_dropped: int, tokens that had to leave a full context; `tokens` are what is left.
+        shifted: bool, its state is not the one that computing its tokens would give: nobody else can go on from it.
         draft: tokens that may follow, guessed; they ride in the next batch.
         spare: int, the slot that holds the state from before the draft, where a state cannot be cut; -1: none.
         replaying: bool, the tokens behind a draft that was wrong have to be computed again.
@@ -48,6 +50,8 @@ class Sequence:
     n_cached: int = 0
     slot: int = -1
     checkpoints: tuple[int, ...] = ()
+    n_dropped: int = 0
+    shifted: bool = False
     draft: list[int] = field(default_factory=list)
     spare: int = -1
     replaying: bool = False
@@ -68,7 +72,7 @@ class Sequence:
 
     @property
     def n_generated(self) -> int:
-        return len(self.tokens) - len(self.request.prompt)
+        return len(self.tokens) + self.n_dropped - len(self.request.prompt)
 
     @property
     def decoding(self) -> bool:

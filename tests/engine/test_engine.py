@@ -173,6 +173,24 @@ def test_an_evicted_answer_goes_on_as_if_nothing_had_happened(engine_for, traine
     assert ["".join(e.text for e in entry if isinstance(e, Delta)) for entry in events] == [answer.text for answer in alone]
 
 
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35", "mamba2"])
+def test_an_evicted_answer_is_not_computed_again(engine_for, together, name, assert_same_greedy):
+    """Two that outgrow the cells: one gives its cells back, and takes its state from RAM when the other has ended."""
+    totals = {}
+    for ram in (0, 2**28):
+        engine = engine_for(name, n_ctx=320, parallel=2, cache_ram_bytes=ram)
+        requests = [ask(engine, f"{word} the quick brown fox jumps " * 3, 150, sampling=PROBED) for word in ("one", "two")]
+        events = together(engine, requests)
+        stats = engine.stats()
+        totals[ram] = stats.computed_tokens
+        assert stats.n_restored == (1 if ram else 0)
+        alone = engine_for(name, n_ctx=320, prefix_cache=False)
+        for request, seen in zip(requests, events, strict=True):
+            assert_same_greedy(alone.generate(request).logprobs, probabilities_of(seen))
+    needed = sum(len(request.prompt) for request in requests) + 2 * 149
+    assert totals[2**28] == needed < totals[0] - 100
+
+
 def test_the_same_seed_gives_the_same_answer_whatever_else_is_in_the_batch(qwen3, together):
     request = ask(qwen3, "one two", 24, sampling=SamplingParams(temperature=1.5, top_k=0, top_p=1, min_p=0, seed=42))
     alone = qwen3.generate(request)

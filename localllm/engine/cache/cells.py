@@ -63,6 +63,26 @@ class CellLedger:
                 self.n_used -= run.length
         self._slots[slot] = kept
 
+    def remove(self, slot: int, start: int, n_cells: int) -> None:
+        """Takes cells out of the middle of a slot."""
+        first = len(self._split(slot, start))
+        last = len(self._split(slot, start + n_cells))
+        runs = self._slots[slot]
+        for run in runs[first:last]:
+            run.holders.discard(slot)
+            if not run.holders:
+                self.n_used -= run.length
+        del runs[first:last]
+
+    def holders(self, slot: int, start: int) -> set[int]:
+        """The other slots that hold any of a slot's cells from `start` on."""
+        at, found = 0, set()
+        for run in self._slots.get(slot, ()):
+            at += run.length
+            if at > start:
+                found |= run.holders
+        return found - {slot}
+
     def clear(self, slot: int) -> None:
         """Takes all cells away from a slot."""
         if slot in self._slots:

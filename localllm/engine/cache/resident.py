@@ -23,15 +23,18 @@ MIN_SAVED_TOKENS = 64
 
 @dataclass(frozen=True)
 class Action:
-    """What llama.cpp has to do: "forget" a slot, "cut" it to a length, "fork" the beginning of `source` into it, or "restore"
-    it from the bytes of `entry`.
+    """What llama.cpp has to do: "forget" a slot, "cut" it to a length, "fork" the beginning of `source` into it, "restore" it
+    from the bytes of `entry`, "save" it as the state after `ids`, or "shift": drop `count` tokens behind `length`, and move up
+    what follows.
     """
 
-    kind: Literal["forget", "cut", "fork", "restore"]
+    kind: Literal["forget", "cut", "fork", "restore", "save", "shift"]
     slot: int
     length: int = 0
     source: int = -1
     entry: Entry | None = None
+    ids: tuple[int, ...] = ()
+    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -211,9 +214,33 @@ class Residents:
         self.actions.append(Action("fork", copy, n_cells, slot))
         return copy
 
-    def abandon(self, slot: int) -> None:
-        """A sequence has to give its slot back with all cells."""
+    def abandon(self, slot: int, ids: Sequence[int] = ()) -> None:
+        """A sequence has to give its slot back with all cells. `ids`: what it holds, if that is worth a copy in RAM."""
+        known = tuple(ids)
+        if self.keep and self._ram_bytes and len(known) >= MIN_SAVED_TOKENS and not self._covered(known, RAM):
+            self.actions.append(Action("save", slot, len(known), ids=known))
         self._forget(slot)
+
+    def stashed(self, ids: tuple[int, ...], data: object, n_bytes: int) -> None:
+        """A "save" was carried out."""
+        if self.tree.add(Entry(RAM, ids, data, n_bytes, exact=not self.cuttable)):
+            self.n_saved += 1
+
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> bool:
+        """Drops tokens in the middle of a running sequence, whose later tokens move up.
+
+        Returns:
+            bool, False if another running sequence shares the cells that would move; nothing is changed then.
+        """
+        sharing = self.ledger.holders(slot, n_keep)
+        idle = [entry for entry in self.tree.tier(DEVICE) if entry.payload in sharing]
+        if len(idle) < len(sharing):
+            return False
+        for entry in idle:
+            self.drop(entry)
+        self.ledger.remove(slot, n_keep, n_discard)
+        self.actions.append(Action("shift", slot, n_keep, count=n_discard))
+        return True
 
     def evict(self) -> bool:
         """Frees the least recently used idle prefix. False if there is none that may go."""

@@ -12,11 +12,12 @@ from localllm.native.handles import Drafter, Model, Proposal
 
 @dataclass
 class _Track:
-    """What is remembered of one sequence: its place with the drafter, how many of its tokens that knows, its
-    throttle, and how much of the last draft was right (-1: not checked)."""
+    """What is remembered of one sequence: its place with the drafter, how many of its tokens that knows, after
+    how many were dropped, its throttle, and how much of the last draft was right (-1: not checked)."""
 
     slot: int
     n_known: int
+    n_dropped: int
     throttle: Throttle
     n_accepted: int = -1
 
@@ -52,6 +53,9 @@ class Speculator:
             if not sequence.decoding or not sequence.request.speculate:
                 continue
             track = self._tracks.get(sequence) or self._begin(sequence)
+            if track.n_dropped != sequence.n_dropped:
+                self._drafter.begin(track.slot, sequence.tokens)
+                track.n_known, track.n_dropped, track.n_accepted = len(sequence.tokens), sequence.n_dropped, -1
             n_max = self._n_max(sequence, track, n_ctx)
             if n_max >= max(1, self._config.n_min):
                 proposals.append(Proposal(track.slot, sequence.tokens[track.n_known :], track.n_accepted, n_max))
@@ -76,7 +80,7 @@ class Speculator:
     # ---- inside
 
     def _begin(self, sequence: Sequence) -> _Track:
-        track = _Track(self._free.pop(), len(sequence.tokens), Throttle(self._config.n_max, self._replays))
+        track = _Track(self._free.pop(), len(sequence.tokens), sequence.n_dropped, Throttle(self._config.n_max, self._replays))
         self._drafter.begin(track.slot, sequence.tokens)
         self._tracks[sequence] = track
         return track
