@@ -39,7 +39,7 @@ class Counter:
         run = runner.run
 
         def counting(chunks: Any) -> Any:
-            self.n_tokens += sum(chunk.count for chunk in chunks)
+            self.n_tokens += sum(chunk.n_tokens for chunk in chunks)
             return run(chunks)
 
         runner.run = counting  # type: ignore[method-assign]

@@ -91,7 +91,7 @@ class SpeculationConfig:
     chain: tuple[SpeculationKind, ...] = ()
     n_max: int = 48
     n_min: int = 0
-    n_match: int = 12
+    n_match: int = 5
     min_hits: int = 1
     n_snapshots: int = 0
     throttle: bool = True
