@@ -35,6 +35,9 @@ _HOME = {
     "Request": "localllm.engine.request",
     "Timings": "localllm.engine.request",
     "Usage": "localllm.engine.request",
+    "EmbedOptions": "localllm.vectors",
+    "Embeddings": "localllm.vectors",
+    "Ranked": "localllm.vectors",
 }
 
 __all__ = [*sorted(_HOME), "errors"]
@@ -60,6 +63,9 @@ if TYPE_CHECKING:
     from localllm.engine.request import Usage as Usage
     from localllm.engine.stats import EngineStats as EngineStats
     from localllm.models import LocalModel as LocalModel
+    from localllm.vectors import Embeddings as Embeddings
+    from localllm.vectors import EmbedOptions as EmbedOptions
+    from localllm.vectors import Ranked as Ranked
 
 
 def __getattr__(name: str) -> Any:
