@@ -39,6 +39,12 @@ def builder() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def makers() -> ModuleType:
+    """tests/models/adapters.py."""
+    return _by_path(HERE / "models" / "adapters.py")
+
+
+@pytest.fixture(scope="session")
 def models(builder: ModuleType) -> dict[str, Path]:
     """All tiny models with random weights, by name."""
     return builder.build_all()

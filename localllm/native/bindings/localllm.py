@@ -22,6 +22,7 @@ from ctypes import (
 from enum import IntEnum
 
 from localllm.native.bindings.llama import (
+    llama_adapter_lora_p as llama_adapter_lora_p,
     llama_batch as llama_batch,
     llama_context_p as llama_context_p,
     llama_context_params as llama_context_params,
@@ -32,7 +33,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 3
+LM_ABI_VERSION = 4
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -80,6 +81,16 @@ lm_chat_p = c_void_p
 lm_parser_p = c_void_p
 
 
+class lm_control(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("data", POINTER(c_float)),
+        ("scale", c_float),
+        ("layer_first", c_int32),
+        ("layer_last", c_int32),
+    ]
+
+
 class lm_row(Structure):
     __slots__ = ("_keep",)
     _fields_ = [
@@ -104,7 +115,7 @@ class lm_row(Structure):
     ]
 
 
-STRUCTURES: tuple[type[Structure], ...] = (lm_row,)
+STRUCTURES: tuple[type[Structure], ...] = (lm_control, lm_row)
 LIBRARIES: tuple[str, ...] = ("localllm",)
 OPTIONAL: tuple[str, ...] = ()
 
@@ -135,6 +146,13 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_state_save": (c_int, (llama_context_p, llama_seq_id, POINTER(c_uint8), POINTER(c_size_t))),
     "lm_state_load": (c_int, (llama_context_p, llama_seq_id, POINTER(c_uint8), c_size_t)),
     "lm_abort_if_set": (c_bool, (c_void_p,)),
+    "lm_lora_check": (c_int, (llama_model_p, c_char_p)),
+    "lm_lora_load": (c_int, (llama_model_p, c_char_p, POINTER(llama_adapter_lora_p))),
+    "lm_control_load": (c_int, (llama_model_p, c_char_p, POINTER(c_float), POINTER(c_size_t))),
+    "lm_steer": (
+        c_int,
+        (llama_context_p, POINTER(llama_adapter_lora_p), POINTER(c_float), c_int32, POINTER(lm_control), c_int32),
+    ),
     "lm_sampler_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_sampler_p))),
     "lm_sampler_clone": (c_int, (lm_sampler_p, POINTER(lm_sampler_p))),
     "lm_sampler_free": (c_int, (lm_sampler_p,)),
