@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from localllm.engine.config import SamplingParams
+from localllm.engine.steering import ControlVector, Lora
 from localllm.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -28,6 +29,8 @@ class Request:
         boundaries: positions in the prompt where its messages begin. A model whose state cannot be cut (recurrent, hybrid,
             sliding window) keeps checkpoints there, from which prompts that begin alike can go on.
         priority: int, waiting requests with a higher one start earlier; equal ones in order of arrival.
+        loras: Lora adapters that change the model for this request, in any order.
+        control_vectors: ControlVectors that are added up and steer it.
         grammar: fields of lm_sampler_create beyond SamplingParams that a chat template asks for (triggers and so on).
     """
 
@@ -40,6 +43,8 @@ class Request:
     special: bool = False
     boundaries: tuple[int, ...] = ()
     priority: int = 0
+    loras: tuple[Lora, ...] = ()
+    control_vectors: tuple[ControlVector, ...] = ()
     grammar: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,8 +61,17 @@ class Request:
         object.__setattr__(self, "priority", _whole("priority", self.priority))
         if isinstance(self.stop, str) or any(not isinstance(text, str) or not text for text in self.stop):
             raise InvalidRequestError("stop: must be a list of texts that are not empty")
+        for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(item, kind) for item in value):
+                raise InvalidRequestError(f"{name}: must be a tuple of {kind.__name__}")
         for name in ("stop_tokens", "boundaries"):
             object.__setattr__(self, name, tuple(_whole(name, value) for value in getattr(self, name)))
+
+    @property
+    def steered(self) -> bool:
+        """Whether it names adapters."""
+        return bool(self.loras or self.control_vectors)
 
 
 def _whole(name: str, value: object) -> int:

@@ -2,7 +2,7 @@
 
 Every running sequence that has an answer under way gets its one token first, so no stream waits for another's prompt. What is
 left of the batch goes to prompts, in order of arrival: a whole batch if nobody is streaming, else one micro-batch, so that a
-long prompt delays the running streams by no more than that.
+long prompt delays the running streams by no more than that. A batch holds sequences of one steering; turns.py says of which.
 
 A waiting request starts when a place is free and its tokens fit into the cells that are left or can be freed of idle prefixes. It
 goes on from the longest prefix that is resident. If a running sequence is about to compute more of the same prefix, the request
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from localllm.engine.cache.resident import Donor, Holder, Residents, checkpoint_lengths, common_prefix
 from localllm.engine.sequence import Sequence, State
+from localllm.engine.turns import Turns
 
 # A shorter common prefix is computed again sooner than waited for.
 MIN_SHARED_TOKENS = 32
@@ -55,6 +56,7 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._crowded = False
+        self._turns = Turns(n_batch, n_ubatch)
 
     @property
     def idle(self) -> bool:
@@ -73,7 +75,7 @@ class Scheduler:
         elif sequence.state is State.RUNNING:
             self.running.remove(sequence)
             self._crowded = False
-            self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed])
+            self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed], sequence.steering.key)
             sequence.slot = -1
         sequence.state = State.FINISHED
 
@@ -110,7 +112,7 @@ class Scheduler:
         for sequence in list(self.waiting):
             if len(self.running) >= self.parallel:
                 break
-            donor = self.residents.donor(sequence.tokens, self._holders())
+            donor = self.residents.donor(sequence.tokens, self._holders(sequence), sequence.steering.key)
             if self._should_wait(sequence, donor.length if donor else 0):
                 continue
             if not self._start(sequence, donor):
@@ -119,7 +121,7 @@ class Scheduler:
         return started
 
     def plan(self) -> list[Chunk]:
-        """The next batch: one chunk per sequence, none empty. Empty if nothing runs. Makes room for it first."""
+        """The next batch: at most one chunk per sequence, none empty. Empty if nothing runs. Makes room for it first."""
         chunks = self._chunks()
         while sum(chunk.count for chunk in chunks) > self.residents.n_free_cells:
             if not self.residents.evict():
@@ -131,31 +133,43 @@ class Scheduler:
 
     def computed(self, chunks: list[Chunk]) -> None:
         """A planned batch has been decoded."""
+        if chunks:
+            n_prompt = sum(chunk.count for chunk in chunks if not chunk.sequence.decoding)
+            self._turns.took(chunks[0].sequence.steering.key, n_prompt)
         for chunk in chunks:
             sequence = chunk.sequence
             sequence.n_computed += chunk.count
             self.residents.grow(sequence.slot, chunk.count)
             if sequence.n_computed in sequence.checkpoints:
-                self.residents.checkpoint(sequence.slot, sequence.tokens[: sequence.n_computed])
+                known = sequence.tokens[: sequence.n_computed]
+                self.residents.checkpoint(sequence.slot, known, sequence.steering.key)
 
     # ---- inside
 
     def _chunks(self) -> list[Chunk]:
-        chunks = [Chunk(sequence, sequence.n_computed, 1) for sequence in self.running if sequence.decoding]
-        room = min(self.n_batch - len(chunks), self.n_ubatch if chunks else self.n_batch)
-        for sequence in self.running:
+        if not self.running:
+            return []
+        key, n_prompt = self._turns.next(self.running)
+        group = [sequence for sequence in self.running if sequence.steering.key == key]
+        chunks = [Chunk(sequence, sequence.n_computed, 1) for sequence in group if sequence.decoding]
+        room = min(self.n_batch - len(chunks), n_prompt)
+        for sequence in group:
             if room > 0 and not sequence.decoding:
                 count = min(sequence.n_pending, room, _up_to_checkpoint(sequence))
                 chunks.append(Chunk(sequence, sequence.n_computed, count))
                 room -= count
         return chunks
 
-    def _holders(self) -> list[Holder]:
-        return [Holder(other.slot, other.tokens, other.n_computed) for other in self.running]
+    def _alike(self, sequence: Sequence) -> list[Sequence]:
+        """What runs with the same adapters: others' states are of no use to it."""
+        return [other for other in self.running if other.steering.key == sequence.steering.key]
+
+    def _holders(self, sequence: Sequence) -> list[Holder]:
+        return [Holder(other.slot, other.tokens, other.n_computed) for other in self._alike(sequence)]
 
     def _should_wait(self, sequence: Sequence, resident: int) -> bool:
         """Whether somebody is about to compute so much of the same prefix that it pays to wait for it."""
-        for other in self.running if self.residents.keep else ():
+        for other in self._alike(sequence) if self.residents.keep else ():
             if other.n_pending > 1:
                 common = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
                 if not self.residents.cuttable:

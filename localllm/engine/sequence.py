@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localllm.engine.request import Request, Sink
+from localllm.engine.steering import UNSTEERED, Steering
 
 
 class State(enum.Enum):
@@ -32,6 +33,7 @@ class Sequence:
         n_cached: int, tokens that were resident already when it started.
         slot: int, the sequence's id within llama.cpp; -1 while it waits.
         checkpoints: lengths, ascending, at which its state is to be kept on the way.
+        steering: Steering, what its adapters do to the model; only states computed with an equal one are of use to it.
         answer: what the runner keeps for it (sampler, text, row); None until it starts for the first time.
     """
 
@@ -43,6 +45,7 @@ class Sequence:
     n_cached: int = 0
     slot: int = -1
     checkpoints: tuple[int, ...] = ()
+    steering: Steering = UNSTEERED
     state: State = State.WAITING
     cancelled: bool = False
     answer: Any = None
