@@ -109,6 +109,8 @@ class Adapters:
             return known
         digest = _fingerprint(path)
         if digest not in self._controls:
+            if not self._controls:
+                self._on_thread(self._model.check_control)
             data = self._model.control_vector(path)
             if _identity("control_vectors", path) != file:
                 raise _changed(path)

@@ -107,6 +107,14 @@ class Model:
         """
         self.native.check(self.native.lm_lora_check(self.pointer, os.fsencode(path)), path)
 
+    def check_control(self) -> None:
+        """Makes sure that control vectors have an effect. Not while another thread loads an adapter.
+
+        Raises:
+            UnsupportedModelError: llama.cpp applies none to this architecture.
+        """
+        self.native.check(self.native.lm_control_check(self.pointer), self.path)
+
     def control_vector(self, path: str) -> Any:
         """The directions of a control vector, as a ctypes array of floats: n_embd values for each layer from 1 on.
 

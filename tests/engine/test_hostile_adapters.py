@@ -159,15 +159,18 @@ def test_an_adapter_of_another_model_is_refused(engine_for, builder, makers, sou
 def test_weights_that_llama_cpp_would_pass_over_or_die_of_are_refused(engine_for, builder, makers):
     """Convolutions are not multiplied; an embedding that is the output, too, has two uses that one adapter cannot serve."""
     for name, target, reason in (
-        ("mamba2", "blk.*.ssm_conv1d.weight", "no matrix"),
-        ("qwen35", "blk.*.ssm_conv1d.weight", "no matrix"),
+        ("mamba2", "blk.*.ssm_conv1d.weight", "'blk.*.ssm_conv1d.weight', to which llama.cpp applies no adapters"),
+        ("qwen35", "blk.*.ssm_conv1d.weight", "'blk.*.ssm_conv1d.weight', to which llama.cpp applies no adapters"),
+        ("lfm2", "blk.*.shortconv.conv.weight", "to which llama.cpp applies no adapters"),
         ("gemma3", "token_embd.weight", "uses as its output"),
     ):
         engine = engine_for(name)
         path = builder.save(f"{name}-wrong-lora", makers.lora(builder.load(name), (target,)))
         with pytest.raises(UnsupportedModelError, match=reason):
             ask(engine, loras=(Lora(path),))
-        assert len(ask(engine)) == 6
+        assert len(ask(engine)) == 6 and engine.stats().n_adapters == 0
+    with pytest.raises(UnsupportedModelError, match="no control vectors to this model"):
+        ask(engine_for("qwen3-one-layer"), control_vectors=(ControlVector(path),))
 
 
 def test_damaged_models_are_no_adapters(qwen3, hostile):

@@ -3,6 +3,7 @@
 #include "gguf_file.h"
 #include "guard.h"
 
+#include "llama-ext.h"
 #include "llama-model.h"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 namespace {
@@ -152,11 +154,10 @@ void check_type(const ggml_tensor & tensor) {
     }
 }
 
-// Weights that llama.cpp does not multiply through its LoRA functions: the adapter's part would be left out silently,
-// or fail an assertion.
+// Weights with which llama.cpp fails an assertion once the adapter is used.
 void check_target(const std::string & name, const ggml_tensor & weight, const llama_model & model) {
-    if (ggml_n_dims(&weight) < 2 || name.find("conv") != std::string::npos) {
-        unsupported("it changes '" + name + "', which is no matrix that llama.cpp can adapt");
+    if (ggml_n_dims(&weight) < 2) {
+        unsupported("it changes '" + name + "', which is no matrix");
     }
     if (ends_with(name, "token_embd.weight") && (name != "token_embd.weight" || !model.get_tensor("output.weight"))) {
         unsupported("it changes '" + name + "', " +
@@ -201,6 +202,70 @@ void check_lora_header(const gguf_context * header, ggml_context * tensors, cons
     check_lora_metadata(header, model);
     for (const auto & [name, pair] : collect_pairs(tensors)) {
         check_pair(name, pair, model);
+    }
+}
+
+// ---- what a computation uses
+
+struct context_deleter {
+    void operator()(llama_context * ctx) const { llama_free(ctx); }
+};
+
+using context_ptr = std::unique_ptr<llama_context, context_deleter>;
+
+// A small context to look at graphs with; the one that computes stays as it is.
+context_ptr probe_context(llama_model & model) {
+    llama_context_params params = llama_context_default_params();
+    params.n_ctx = 256;
+    params.n_batch = 8;
+    params.n_ubatch = 8;
+    params.n_seq_max = 1;
+    params.n_threads = 1;
+    params.n_threads_batch = 1;
+    params.no_perf = true;
+    lm_error_capture errors;
+    context_ptr ctx(llama_init_from_model(&model, params));
+    if (!ctx) {
+        refuse("no context for a look at what the model uses: " + errors.text());
+    }
+    return ctx;
+}
+
+// The graph for so many tokens; it lives until the next call.
+ggml_cgraph & probe_graph(llama_context & ctx, uint32_t n_tokens) {
+    ggml_cgraph * graph = llama_graph_reserve(&ctx, n_tokens, 1, 1);
+    if (!graph) {
+        throw lm_error(LM_OUT_OF_MEMORY, "no memory for a look at what the model uses");
+    }
+    return *graph;
+}
+
+void add_sources(ggml_cgraph & graph, std::set<const ggml_tensor *> & used) {
+    for (int i = 0; i < ggml_graph_n_nodes(&graph); i++) {
+        const ggml_tensor * node = ggml_graph_node(&graph, i);
+        used.insert(std::begin(node->src), std::end(node->src));
+    }
+}
+
+// llama.cpp passes over what a model's graph does not look up adapters for. Layers that only predict ahead are not part
+// of the answer.
+void check_use(llama_model & model, llama_adapter_lora & adapter) {
+    const context_ptr ctx = probe_context(model);
+    llama_adapter_lora * one = &adapter;
+    float scale = 1.0f;
+    llama_set_adapters_lora(ctx.get(), &one, 1, &scale);
+    std::set<const ggml_tensor *> used;
+    for (const uint32_t n_tokens : {1u, 8u}) {
+        add_sources(probe_graph(*ctx, n_tokens), used);
+    }
+    for (const auto & [name, pair] : adapter.ab_map) {
+        int layer = -1;
+        const bool ahead = std::sscanf(name.c_str(), "blk.%d.", &layer) == 1 && layer >= llama_model_n_layer(&model);
+        if (!ahead && (!used.count(pair.a) || !used.count(pair.b))) {
+            unsupported("it changes '" + name +
+                        "', to which llama.cpp applies no adapters in models of the architecture '" +
+                        architecture_of(model) + "'");
+        }
     }
 }
 
@@ -324,7 +389,33 @@ lm_status lm_lora_load(llama_model * model, const char * path, llama_adapter_lor
             const std::string why = errors.text();
             refuse(why.empty() ? "llama.cpp could not load the adapter" : why);
         }
+        try {
+            check_use(*model, *adapter);
+        } catch (...) {
+            llama_adapter_lora_free(adapter);
+            throw;
+        }
         *out = adapter;
+    });
+}
+
+lm_status lm_control_check(llama_model * model) {
+    return lm_guard(LM_LOAD_FAILED, [&] {
+        lm_require(model, "model: NULL");
+        const size_t n = n_control_values(*model);
+        const context_ptr ctx = probe_context(*model);
+        const int without = ggml_graph_n_nodes(&probe_graph(*ctx, 1));
+        const std::vector<float> zeros(n, 0.0f);
+        const int status = n == 0 ? 0
+                                  : llama_set_adapter_cvec(ctx.get(), zeros.data(), n, llama_model_n_embd(model), 1,
+                                                           llama_model_n_layer(model) - 1);
+        if (status != 0) {
+            throw lm_error(LM_OUT_OF_MEMORY, "no memory for a control vector");
+        }
+        if (ggml_graph_n_nodes(&probe_graph(*ctx, 1)) == without) {
+            unsupported("llama.cpp applies no control vectors to this model, of the architecture '" +
+                        architecture_of(*model) + "'");
+        }
     });
 }
 
