@@ -211,7 +211,8 @@ def test_one_prompt_with_different_adapters_at_once(engine_for, lora_for, contro
         cached.append(events[-1].usage.cached_tokens)
     n_first = len(asked) // 2
     assert cached[:n_first] == [0] * n_first
-    assert all(n > 0 for n in cached[n_first:]), "the second of each kind waits for the first, and for no other"
+    # The second of each kind waits for the first, and for no other; small windows (gemma3) have to let go of some meanwhile.
+    assert sum(n == 0 for n in cached[n_first:]) <= engine.stats().n_evicted < len(ways(lora_for, control_for, name))
 
 
 def test_a_conversation_keeps_its_adapters_states(engine_for, lora_for, assert_same_greedy):
