@@ -29,7 +29,8 @@ from localllm.native.library import load
 
 _NO_MODEL = {
     "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
-    "adapter": "is a LoRA adapter: it goes with a model, and is no model itself",
+    "adapter": "is a LoRA adapter: it goes with a model (loras=[...]), and is no model itself",
+    "control vector": "is a control vector: it goes with a model (control_vectors=[...]), and is no model itself",
     "draft": "is a draft: it predicts for another model, and cannot answer alone",
     "vocabulary": "holds only a vocabulary, no weights",
     "other": "is a GGUF file, but no language model",

@@ -207,7 +207,7 @@ class Core:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
             cancelled, self._cancelled = self._cancelled, collections.deque()
-        self._errands.run()
+        self._errands.run_one()
         for sequence in arrived:
             self._look_for_stored(sequence.steering.key)
             self.scheduler.add(sequence)

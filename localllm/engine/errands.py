@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 
 class Errands:
-    """A queue of functions to call. Not locked: whoever uses it holds the engine's lock, but for `run`."""
+    """A queue of functions to call. Not locked: whoever uses it holds the engine's lock, but for `run_one`."""
 
     def __init__(self) -> None:
         self._waiting: collections.deque[tuple[Callable[[], None], Future[None]]] = collections.deque()
@@ -22,16 +22,20 @@ class Errands:
         self._waiting.append((work, done))
         return done
 
-    def run(self) -> None:
-        """Calls what is queued. On the engine's thread; an exception goes to who asked."""
-        while self._waiting:
-            work, done = self._waiting.popleft()
-            try:
-                work()
-            except Exception as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
+    def run_one(self) -> None:
+        """Calls the first of the queue, if there is one. On the engine's thread; an exception goes to who asked.
+
+        One at a time, so that running answers wait for one only.
+        """
+        if not self._waiting:
+            return
+        work, done = self._waiting.popleft()
+        try:
+            work()
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """Nothing will be called any more."""

@@ -53,6 +53,9 @@ std::string gguf_kind(const gguf_context * ctx) {
     if (type == "adapter") {
         return "adapter";
     }
+    if (architecture == "controlvector") {
+        return "control vector";
+    }
     // EAGLE-3 and DFlash drafts read hidden states of their target.
     if (architecture == "eagle3" || architecture == "dflash") {
         return "draft";

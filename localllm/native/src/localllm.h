@@ -91,7 +91,8 @@ LM_API enum lm_status lm_log_take(char ** out);
 // ---- model and context ---------------------------------------------------------------------------------------------
 
 // What a GGUF file is, from its header alone: {"architecture", "type", "kind", "tensors", "metadata_keys"}.
-// "kind" is "model", "vocabulary" (no tensors), "projector", "adapter", "draft" (only with a target) or "other".
+// "kind" is "model", "vocabulary" (no tensors), "projector", "adapter", "control vector", "draft" (only with a target)
+// or "other".
 LM_API enum lm_status lm_file_info(const char * path, char ** out);
 
 // llama_model_load_from_file with failed assertions and messages turned into an error. Files that cannot stand alone

@@ -24,7 +24,7 @@ void require_sound_epsilons(const gguf_context * ctx) {
 
 void require_standalone(const gguf_context * header) {
     const std::string kind = gguf_kind(header);
-    if (kind == "projector" || kind == "adapter" || kind == "draft") {
+    if (kind == "projector" || kind == "adapter" || kind == "control vector" || kind == "draft") {
         throw lm_error(LM_UNSUPPORTED, "this file is a " + kind + ", not a model that can stand alone");
     }
 }
