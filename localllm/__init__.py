@@ -24,6 +24,7 @@ _HOME = {
     "ToolCall": "localllm.chat.types",
     "ToolCallDelta": "localllm.chat.types",
     "ContextConfig": "localllm.engine.config",
+    "ControlVector": "localllm.engine.steering",
     "ModelConfig": "localllm.engine.config",
     "SamplingParams": "localllm.engine.config",
     "SpeculationConfig": "localllm.engine.config",
@@ -32,6 +33,7 @@ _HOME = {
     "Delta": "localllm.engine.request",
     "Finished": "localllm.engine.request",
     "Generation": "localllm.engine.request",
+    "Lora": "localllm.engine.steering",
     "Request": "localllm.engine.request",
     "Timings": "localllm.engine.request",
     "Usage": "localllm.engine.request",
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
     from localllm.engine.request import Timings as Timings
     from localllm.engine.request import Usage as Usage
     from localllm.engine.stats import EngineStats as EngineStats
+    from localllm.engine.steering import ControlVector as ControlVector
+    from localllm.engine.steering import Lora as Lora
     from localllm.models import LocalModel as LocalModel
     from localllm.vectors import Embeddings as Embeddings
     from localllm.vectors import EmbedOptions as EmbedOptions

@@ -21,6 +21,7 @@ from localllm.engine.embedder import Embedder, Pooling, Row
 from localllm.engine.engine import Engine
 from localllm.engine.params import model_params
 from localllm.engine.request import Delta, Finished, Generation, Request
+from localllm.engine.steering import ControlVector, Lora, adapters
 from localllm.errors import InvalidRequestError, UnsupportedModelError
 from localllm.hub.gguf import Header, read_header
 from localllm.hub.reference import resolve
@@ -40,7 +41,8 @@ from localllm.vectors import (
 
 _NO_MODEL = {
     "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
-    "adapter": "is a LoRA adapter: it goes with a model, and is no model itself",
+    "adapter": "is a LoRA adapter: it goes with a model (loras=[...]), and is no model itself",
+    "control vector": "is a control vector: it goes with a model (control_vectors=[...]), and is no model itself",
     "draft": "is a draft: it predicts for another model, and cannot answer alone",
     "vocabulary": "holds only a vocabulary, no weights",
     "other": "is a GGUF file, but no language model",
@@ -49,6 +51,7 @@ _NO_MODEL = {
 Messages = Sequence[Mapping[str, Any] | ChatMessage]
 P = ParamSpec("P")
 T = TypeVar("T")
+File = str | os.PathLike[str]
 
 S = TypeVar("S", Engine, Embedder)
 
@@ -67,19 +70,32 @@ class LocalModel:
     Args:
         reference: a path to a GGUF file, or the name of an embedded model ("smollm2").
         chat_template: str, a Jinja template instead of the file's own; None: the file's.
+        loras: LoRA adapters for every request that names none of its own: paths, (path, scale) pairs, or Loras. The weights stay
+            as they are and shared; what was computed with other adapters is never mixed up.
+        control_vectors: the same of control vectors: paths, (path, scale) pairs, or ControlVectors.
         options: fields of ModelConfig and ContextConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
 
     Raises:
         InvalidRequestError: An option is unknown or out of range.
     """
 
-    def __init__(self, reference: str | os.PathLike[str], *, chat_template: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        reference: str | os.PathLike[str],
+        *,
+        chat_template: str | None = None,
+        loras: Sequence[File | tuple[File, float] | Lora] | None = None,
+        control_vectors: Sequence[File | tuple[File, float] | ControlVector] | None = None,
+        **options: Any,
+    ) -> None:
         if not isinstance(reference, (str, os.PathLike)):
             raise InvalidRequestError(f"reference: must be a path or a name, not {type(reference).__name__}")
         if chat_template is not None and not isinstance(chat_template, str):
             raise InvalidRequestError(f"chat_template: must be text, not {type(chat_template).__name__}")
         self.reference = os.fspath(reference)
         self.chat_template = chat_template
+        self.loras: tuple[Lora, ...] = adapters("loras", loras, Lora)
+        self.control_vectors: tuple[ControlVector, ...] = adapters("control_vectors", control_vectors, ControlVector)
         model_options, context_options = _split(options, ModelConfig, ContextConfig)
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
@@ -94,7 +110,8 @@ class LocalModel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, or the same model in another process: what it was made with, without what it has loaded.
-        return _remake, (self.reference, self.chat_template, self.model_config, self.context_config)
+        steering = {"loras": self.loras, "control_vectors": self.control_vectors}
+        return _remake, (self.reference, self.chat_template, self.model_config, self.context_config, steering)
 
     # ---- facts, from the file's header alone
 
@@ -234,8 +251,14 @@ class LocalModel:
 
         Args:
             prompt: str, as it is: no chat template is applied.
-            options: `max_tokens`, `stop`, `priority`, `context_shift`, `speculate`, fields of SamplingParams (or
+            options: `max_tokens`, `stop`, `priority`, `context_shift`, `speculate`, `loras` and `control_vectors` (lists in place
+                of those that the model was made with; [] for none), and fields of SamplingParams (or
                 `sampling=SamplingParams(...)`).
+
+        Raises:
+            InvalidRequestError: An option is wrong.
+            ContextOverflowError: The prompt does not fit the context.
+            ModelError: The model, or an adapter, cannot be loaded.
         """
         return self.engine.generate(self._completion(prompt, options))
 
@@ -286,7 +309,16 @@ class LocalModel:
 
     def _completion(self, prompt: str, options: dict[str, Any]) -> Request:
         self.engine  # noqa: B018  as in _chat_request
-        return _request(self._prompt_tokens(prompt), options)
+        return _request(self._prompt_tokens(prompt), self._steered(options))
+
+    def _steered(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options of a request with the adapters that it is to have, their references resolved to files."""
+        steered = {"loras": self.loras, "control_vectors": self.control_vectors}
+        steered.update({name: options[name] for name in steered if options.get(name) is not None})
+        for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
+            given = adapters(name, steered[name], kind)
+            steered[name] = tuple(dataclasses.replace(one, path=str(resolve(one.path))) for one in given if one.scale)
+        return {**options, **steered}
 
     def _prompt_tokens(self, text: str) -> tuple[int, ...]:
         if not isinstance(text, str):
@@ -308,7 +340,8 @@ class LocalModel:
             messages: OpenAI-style, e.g. [{"role": "user", "content": "Hello"}]; a ChatMessage of an earlier answer may stand
                 among them as it is. A last message of the assistant is continued.
             options: fields of ChatOptions (`tools`, `tool_choice`, `json_schema`, `enable_thinking`, ...), `max_tokens`,
-                `stop`, `priority`, `context_shift`, `speculate`, fields of SamplingParams (or `sampling=SamplingParams(...)`).
+                `stop`, `priority`, `context_shift`, `speculate`, `loras`, `control_vectors`, and fields of SamplingParams (or
+                `sampling=SamplingParams(...)`).
 
         Returns:
             ChatResult; `.message.content` is the text.
@@ -317,7 +350,7 @@ class LocalModel:
             InvalidRequestError: A message or option is wrong.
             TemplateError: The template refuses the messages.
             ContextOverflowError: The conversation does not fit the context.
-            ModelError: The model cannot be loaded.
+            ModelError: The model, or an adapter, cannot be loaded.
         """
         request, prompt = self._chat_request(messages, options)
         reader = AnswerReader(prompt)
@@ -496,7 +529,7 @@ class LocalModel:
             raise InvalidRequestError("grammar: not together with tools or json_schema, which make their own")
         rest["stop"] = (*_texts(rest.get("stop")), *prompt.stops)
         tokens = self._prompt_tokens(prompt.text)
-        request = _request(tokens, rest, others=names)
+        request = _request(tokens, self._steered(rest), others=names)
         return dataclasses.replace(
             request,
             visible_tokens=prompt.visible_tokens,
@@ -522,8 +555,10 @@ def _ranked(model: Model, documents: list[str], rows: list[list[Row]], top_n: in
     return sorted(ranking, key=lambda entry: -entry.logit)[:top_n]
 
 
-def _remake(reference: str, chat_template: str | None, model: ModelConfig, context: ContextConfig) -> LocalModel:
-    return LocalModel(reference, chat_template=chat_template, **vars(model), **vars(context))
+def _remake(
+    reference: str, chat_template: str | None, model: ModelConfig, context: ContextConfig, steering: dict[str, Any]
+) -> LocalModel:
+    return LocalModel(reference, chat_template=chat_template, **steering, **vars(model), **vars(context))
 
 
 def _places(tokens: tuple[int, ...], pattern: tuple[int, ...]) -> list[int]:
@@ -573,7 +608,7 @@ def _request(tokens: tuple[int, ...], options: Mapping[str, Any], others: set[st
     sampling = options.get("sampling") or SamplingParams()
     if not isinstance(sampling, SamplingParams):
         raise InvalidRequestError(f"sampling: must be SamplingParams, not {type(sampling).__name__}")
-    own = ("max_tokens", "priority", "context_shift", "speculate")
+    own = ("max_tokens", "priority", "context_shift", "speculate", "loras", "control_vectors")
     rest = {name: value for name, value in options.items() if name not in (*own, "stop", "sampling")}
     known = {field.name for field in dataclasses.fields(SamplingParams)}
     for name in rest:
@@ -600,7 +635,7 @@ def _split(options: dict[str, Any], *kinds: Any) -> list[dict[str, Any]]:
     names = [{field.name for field in dataclasses.fields(kind)} for kind in kinds]
     for name in options:
         if not any(name in known for known in names):
-            raise _unknown(name, set().union(*names) | {"chat_template"})
+            raise _unknown(name, set().union(*names) | {"chat_template", "loras", "control_vectors"})
     return [{name: value for name, value in options.items() if name in known} for known in names]
 
 

@@ -39,6 +39,12 @@ def builder() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def makers() -> ModuleType:
+    """tests/models/adapters.py."""
+    return _by_path(HERE / "models" / "adapters.py")
+
+
+@pytest.fixture(scope="session")
 def models(builder: ModuleType) -> dict[str, Path]:
     """All tiny models with random weights, by name."""
     return builder.build_all()
@@ -102,6 +108,8 @@ def together() -> Callable[[Engine, list[Request]], list[list[Event]]]:
 
             return put
 
+        for request in requests:
+            engine._core.steering(request)  # adapters are loaded by the engine's thread, which must not wait for us then
         with engine._core._wake:  # the engine takes them in together, so the batches are the same each time
             for place, request in enumerate(requests):
                 engine.submit(request, sink(place))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from localllm.hub.gguf import read_header
+
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", "integrations/langchain-localllm/README.md"]
 
@@ -19,20 +21,37 @@ def blocks(language: str) -> list[tuple[str, str]]:
     return [(page, text) for page in PAGES for text in pattern.findall((ROOT / page).read_text())]
 
 
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory, builder, makers, smollm2) -> Path:
+    """A folder with the adapters that examples name; they are noise, in small doses."""
+    folder = tmp_path_factory.mktemp("examples")
+    header = read_header(smollm2)
+    base = {
+        "metadata": {key: ["string", value] for key, value in header.metadata.items()},
+        "tensors": {tensor.name: [None, tensor.shape, None] for tensor in header.tensors},
+    }
+    builder.write(makers.lora(base, ("blk.*.attn_q.weight",), deviation=0.01), folder / "pirate-lora.gguf")
+    builder.write(makers.control(base, deviation=0.01), folder / "calm.gguf")
+    return folder
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, cwd=folder)
+
+
 COMMANDS = [line for _, text in blocks("sh") for line in text.splitlines() if line.startswith("localllm ")]
 
 
 @pytest.mark.parametrize(("page", "program"), blocks("python"))
-def test_python_examples_run(page, program):
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+def test_python_examples_run(workplace, page, program):
+    done = run(["-c", program], workplace)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() and done.stderr == ""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_run(command):
-    arguments = shlex.split(command)[1:]
-    done = subprocess.run([sys.executable, "-m", "localllm", *arguments], capture_output=True, text=True, timeout=300)
+def test_commands_run(workplace, command):
+    done = run(["-m", "localllm", *shlex.split(command)[1:]], workplace)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 

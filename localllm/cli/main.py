@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -38,6 +39,10 @@ Speculation = Annotated[
     str, typer.Option("--speculation", help="Guess ahead where text repeats: ngram-map-k, ngram-mod, ...; 'none': do not.")
 ]
 Template = Annotated[typer.FileText | None, typer.Option("--chat-template", help="File with a Jinja chat template.")]
+Loras = Annotated[list[str] | None, typer.Option("--lora", metavar="PATH[:SCALE]", help="LoRA adapter (GGUF); may be repeated.")]
+Controls = Annotated[
+    list[str] | None, typer.Option("--control-vector", metavar="PATH[:SCALE]", help="Control vector (GGUF); may be repeated.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show llama.cpp's messages, and speed at the end.")]
 
 
@@ -53,6 +58,8 @@ def run(
     min_p: MinP = None,
     seed: Seed = None,
     stop: Stop = None,
+    lora: Loras = None,
+    control_vector: Controls = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
     n_ctx: Context = 4096,
     threads: Threads = 0,
@@ -65,7 +72,7 @@ def run(
     from localllm.cli.chat import show_answer, show_text
 
     text = _prompt_text(prompt)
-    local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose)
+    local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose, lora, control_vector)
     options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop=stop)
     if raw:
         show_text(local.stream_complete(text, **options), verbose)
@@ -84,6 +91,8 @@ def chat(
     top_p: TopP = None,
     min_p: MinP = None,
     seed: Seed = None,
+    lora: Loras = None,
+    control_vector: Controls = None,
     n_ctx: Context = 4096,
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
@@ -94,7 +103,7 @@ def chat(
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D ends the chat; /help lists the commands."""
     from localllm.cli.chat import converse
 
-    local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose)
+    local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose, lora, control_vector)
     options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     converse(local, system, options, verbose)
 
@@ -192,6 +201,8 @@ def _model(
     speculation: str,
     template: typer.FileText | None,
     verbose: bool,
+    loras: list[str] | None = None,
+    controls: list[str] | None = None,
 ) -> localllm.LocalModel:
     if verbose:
         import logging
@@ -205,7 +216,20 @@ def _model(
         n_threads=threads,
         n_gpu_layers=layers,
         speculation=speculation,
+        loras=[_scaled(text) for text in loras or ()],
+        control_vectors=[_scaled(text) for text in controls or ()],
     )
+
+
+def _scaled(text: str) -> tuple[str, float]:
+    """PATH[:SCALE]; a file whose name ends like a scale is meant as it is."""
+    path, colon, scale = text.rpartition(":")
+    if not colon or Path(text).exists():
+        return text, 1.0
+    try:
+        return path, float(scale)
+    except ValueError:
+        return text, 1.0
 
 
 def _lines(texts: list[str]) -> list[str]:

@@ -8,13 +8,16 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from localllm.engine.adapters import Adapters
 from localllm.engine.cache.disk import DiskStore, Stored, state_key
 from localllm.engine.cache.radix import Entry
 from localllm.engine.cache.resident import DEVICE, RAM, Action, Residents
 from localllm.engine.config import ContextConfig, SpeculationConfig
+from localllm.engine.errands import Errands
 from localllm.engine.request import (
     Delta,
     Event,
@@ -31,6 +34,7 @@ from localllm.engine.scheduler import Chunk, Scheduler
 from localllm.engine.sequence import Sequence
 from localllm.engine.speculation.speculator import Speculator
 from localllm.engine.stats import EngineStats, Totals
+from localllm.engine.steering import Steering
 from localllm.errors import (
     ClosedError,
     ContextOverflowError,
@@ -69,8 +73,9 @@ class Core:
             pays=self.runner.rates.restoring_pays,
         )
         self._store = _open_store(model, config)
-        for stored in self._store.load() if self._store else ():
-            self.residents.found(stored.ids, stored, stored.n_bytes, stored.exact)
+        self._stored_keys: set[bytes] = set()
+        self._look_for_stored(b"")
+        self.adapters = Adapters(model, self._on_thread)
         self.scheduler = Scheduler(
             config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch, self.runner.n_rollback
         )
@@ -88,18 +93,21 @@ class Core:
         self._inbox: collections.deque[Sequence] = collections.deque()
         self._cancelled: collections.deque[int] = collections.deque()
         self._wake = threading.Condition()
+        self._errands = Errands()
+        self._thread_id = 0
         self.closing = False
         self._failure: Exception | None = None
         self._in_batch: frozenset[int] = frozenset()
 
     # ---- called from any thread
 
-    def submit(self, request: Request, sink: Sink) -> int:
-        if os.getpid() != self.pid:
-            raise ClosedError(
-                "this engine was loaded before the process forked, and its thread is not here. Load models after the fork, "
-                'or start processes with multiprocessing\'s "spawn" method'
-            )
+    def steering(self, request: Request) -> Steering:
+        """What a request's adapters do; loads those that are new, which may take a while."""
+        self._require_own_process()
+        return self.adapters.steering(request.loras, request.control_vectors)
+
+    def submit(self, request: Request, sink: Sink, steering: Steering) -> int:
+        self._require_own_process()
         if len(request.prompt) > self.runner.n_ctx:
             raise ContextOverflowError(
                 f"the prompt has {len(request.prompt)} tokens, the context holds {self.runner.n_ctx}; shorten it or raise n_ctx",
@@ -117,7 +125,7 @@ class Core:
             waiting = len(self._inbox) + len(self.scheduler.waiting)
             if self.max_queue and waiting >= self.max_queue:
                 raise QueueFullError(f"{waiting} requests are waiting already (max_queue={self.max_queue})")
-            sequence = Sequence(next(self._ids), request, sink, list(request.prompt))
+            sequence = Sequence(next(self._ids), request, sink, list(request.prompt), steering=steering)
             self._sequences[sequence.id] = sequence
             self._inbox.append(sequence)
             self._wake.notify()
@@ -142,6 +150,25 @@ class Core:
                 self.runner.abort()
             self._wake.notify()
 
+    def _require_own_process(self) -> None:
+        if os.getpid() != self.pid:
+            raise ClosedError(
+                "this engine was loaded before the process forked, and its thread is not here. Load models after the fork, "
+                'or start processes with multiprocessing\'s "spawn" method'
+            )
+
+    def _on_thread(self, work: Callable[[], None]) -> None:
+        """Runs a function between two steps, while nothing else uses the model, and waits for it."""
+        if threading.get_ident() == self._thread_id:
+            work()
+            return
+        with self._wake:
+            if self.closing:
+                raise ClosedError("the engine is closed") from self._failure
+            done = self._errands.add(work)
+            self._wake.notify()
+        done.result()
+
     def _is_cancelled(self, request_id: int) -> bool:
         sequence = self._sequences.get(request_id)
         return sequence is None or sequence.cancelled
@@ -164,6 +191,7 @@ class Core:
             n_resident=len(residents.tree.tier(DEVICE)),
             n_ram=len(residents.tree.tier(RAM)),
             ram_bytes=residents.tree.n_bytes(RAM),
+            n_adapters=len(self.adapters),
             n_evicted=residents.n_evicted,
             n_saved=residents.n_saved,
             n_restored=residents.n_restored,
@@ -175,6 +203,7 @@ class Core:
     # ---- the engine's thread
 
     def loop(self) -> None:
+        self._thread_id = threading.get_ident()
         try:
             while self._take_work():
                 self._step()
@@ -189,7 +218,7 @@ class Core:
     def _take_work(self) -> bool:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
         with self._wake:
-            while not self._inbox and not self._cancelled and self.scheduler.idle and not self.closing:
+            while not self._inbox and not self._cancelled and not self._errands and self.scheduler.idle and not self.closing:
                 if self.residents.next_to_save() is not None or self.residents.next_to_store() is not None:
                     break
                 self._wake.wait()
@@ -197,7 +226,9 @@ class Core:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
             cancelled, self._cancelled = self._cancelled, collections.deque()
+        self._errands.run_one()
         for sequence in arrived:
+            self._look_for_stored(sequence.steering.key)
             self.scheduler.add(sequence)
         for request_id in cancelled:
             if request_id in self._sequences:
@@ -225,6 +256,7 @@ class Core:
             # Together, so that nobody can ask for an end of this batch and have it befall the next one.
             self.runner.allow()
         try:
+            self.adapters.act(self.runner.context, chunks[0].sequence.steering)
             results = self.runner.run(chunks)
         except LocalLLMError as error:
             self._recover(chunks, error)
@@ -272,11 +304,24 @@ class Core:
             data = self.runner.save(entry.payload)
             self.residents.saved(entry, data, len(data))
         elif self._store and (entry := self.residents.next_to_store()) is not None:
-            stored = self._store.write(entry.ids, self.runner.save(entry.payload), entry.exact)
+            stored = self._store.write(entry.ids, self.runner.save(entry.payload), entry.exact, entry.namespace)
             if stored is None:
                 entry.unstorable = True
             else:
-                self.residents.found(stored.ids, stored, stored.n_bytes, stored.exact)
+                self._found(stored)
+
+    def _look_for_stored(self, key: bytes) -> None:
+        """Finds the files that belong to a steering, when it is met for the first time."""
+        if self._store is None or key in self._stored_keys:
+            return
+        if len(self._stored_keys) >= _MAX_STORED_KEYS:
+            self._stored_keys.clear()
+        self._stored_keys.add(key)
+        for stored in self._store.load(key):
+            self._found(stored)
+
+    def _found(self, stored: Stored) -> None:
+        self.residents.found(stored.ids, stored, stored.n_bytes, stored.exact, stored.steering)
 
     def _copy_of(self, entry: Entry) -> Any:
         if isinstance(entry.payload, Stored):
@@ -388,11 +433,15 @@ class Core:
         with self._wake:
             sequences, self._sequences = list(self._sequences.values()), {}
             self._inbox.clear()
+            self._errands.fail(error)
         for sequence in sequences:
             if sequence.answer is not None:
                 sequence.answer.close()
             self._emit(sequence, Failed(error))
 
+
+# Steerings whose files were looked for; beyond that, looking again costs less than remembering.
+_MAX_STORED_KEYS = 1000
 
 # Fields of ContextConfig that shape a state; the others only say how it is computed.
 _STATE_FIELDS = ("flash_attention", "type_k", "type_v", "swa_full", "rope_freq_base", "rope_freq_scale")

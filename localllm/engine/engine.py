@@ -25,6 +25,7 @@ from localllm.engine.request import (
     TokenLogprob,
 )
 from localllm.engine.stats import EngineStats
+from localllm.engine.steering import UNSTEERED
 from localllm.errors import (
     UnsupportedModelError,
 )
@@ -82,16 +83,19 @@ class Engine:
             request: Request.
             sink: called on the engine's thread with every Delta and, last and once, a Finished or Failed. It must be quick.
 
+        Adapters that the engine has not loaded yet are loaded first, which may take a while (`astream` waits without blocking).
+
         Returns:
             int, the request's id for `cancel`.
 
         Raises:
             ContextOverflowError: The prompt does not fit the context.
+            ModelError: An adapter cannot be used, or not with this model.
             InvalidRequestError: A token is not in the vocabulary.
             QueueFullError: `max_queue` requests are waiting.
             ClosedError: The engine is closed.
         """
-        return self._core.submit(request, sink)
+        return self._core.submit(request, sink, self._core.steering(request))
 
     def cancel(self, request_id: int) -> None:
         """Ends a request as soon as possible; its sink gets a Finished("cancelled"). Unknown or ended ids are ignored."""
@@ -135,7 +139,9 @@ class Engine:
                 # The loop was closed with the request under way: nobody is left to read it.
                 self.cancel(request_id)
 
-        request_id = self.submit(request, sink)
+        # Files are read: not on the loop.
+        steering = await asyncio.to_thread(self._core.steering, request) if request.steered else UNSTEERED
+        request_id = self._core.submit(request, sink, steering)
         try:
             while True:
                 event = await events.get()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from localllm.engine.config import MAX_SEED, SamplingParams
+from localllm.engine.steering import ControlVector, Lora
 from localllm.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -31,6 +32,8 @@ class Request:
         context_shift: int, how many of the first tokens to keep when the context is full: half of the others are then dropped,
             and the answer goes on without them. None: it ends there, with "length".
         speculate: bool, false: no drafts for this request.
+        loras: Lora adapters that change the model for this request, in any order.
+        control_vectors: ControlVectors that are added up and steer it.
         grammar: fields of lm_sampler_create beyond SamplingParams that a chat template asks for (triggers and so on).
     """
 
@@ -45,6 +48,8 @@ class Request:
     priority: int = 0
     context_shift: int | None = None
     speculate: bool = True
+    loras: tuple[Lora, ...] = ()
+    control_vectors: tuple[ControlVector, ...] = ()
     grammar: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,6 +72,10 @@ class Request:
             raise InvalidRequestError(f"speculate: must be true or false, not {self.speculate!r}")
         if isinstance(self.stop, str) or any(not isinstance(text, str) or not text for text in self.stop):
             raise InvalidRequestError("stop: must be a list of texts that are not empty")
+        for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(item, kind) for item in value):
+                raise InvalidRequestError(f"{name}: must be a tuple of {kind.__name__}")
         for name in ("stop_tokens", "boundaries"):
             object.__setattr__(self, name, tuple(_whole(name, value) for value in getattr(self, name)))
 
@@ -81,6 +90,11 @@ class Request:
             return [self] * n
         seeds = [(self.sampling.seed + at) % MAX_SEED for at in range(n)]
         return [replace(self, sampling=replace(self.sampling, seed=seed)) for seed in seeds]
+
+    @property
+    def steered(self) -> bool:
+        """Whether it names adapters."""
+        return bool(self.loras or self.control_vectors)
 
 
 def _whole(name: str, value: object) -> int:

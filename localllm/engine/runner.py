@@ -216,14 +216,14 @@ class Runner:
             sequence.answer = Answer(self.model, sequence, self.n_ctx, self._n_draft if sequence.request.speculate else 0)
 
     def apply(
-        self, actions: list[Action], read: Callable[[Entry], Any], keep: Callable[[tuple[int, ...], Any, int], None]
+        self, actions: list[Action], read: Callable[[Entry], Any], keep: Callable[[Action, Any, int], None]
     ) -> list[Action]:
         """Carries out what the cache has decided about slots, in order.
 
         Args:
             actions: from Residents.
             read: gives the bytes of an entry's copy, None if there are none any more.
-            keep: takes the ids, the bytes and their number of a slot that was to be saved.
+            keep: takes a "save", the bytes of its slot and their number.
 
         Returns:
             The restorations that failed.
@@ -242,7 +242,7 @@ class Runner:
                     failed.append(action)
             elif action.kind == "save":
                 data = self.save(action.slot)
-                keep(action.ids, data, len(data))
+                keep(action, data, len(data))
             elif action.kind == "shift":
                 self._shift(action.slot, action.length, action.count)
             else:

@@ -2,7 +2,7 @@
 
 Every running sequence that has an answer under way gets its one token first, so no stream waits for another's prompt. What is
 left of the batch goes to prompts, in order of arrival: a whole batch if nobody is streaming, else one micro-batch, so that a
-long prompt delays the running streams by no more than that.
+long prompt delays the running streams by no more than that. A batch holds sequences of one steering; turns.py says of which.
 
 A waiting request starts when a place is free and its tokens fit into the cells that are left or can be freed of idle prefixes. It
 goes on from the longest prefix that is resident. If a running sequence is about to compute more of the same prefix, the request
@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 
 from localllm.engine.cache.resident import Donor, Holder, Residents, checkpoint_lengths, common_prefix
 from localllm.engine.sequence import Sequence, State
+from localllm.engine.turns import Turns
 
 # A shorter common prefix is computed again sooner than waited for.
 MIN_SHARED_TOKENS = 32
@@ -33,13 +34,14 @@ MIN_SHARED_TOKENS = 32
 class Chunk:
     """Tokens `sequence.tokens[start : start + count]` for the next batch, and a draft behind them.
 
-    `sample`: the last one asks for a token, and each of the draft for one more.
+    `sample`: the last one asks for a token, and each of the draft for one more. `decode`: it goes on with an answer.
     """
 
     sequence: Sequence
     start: int
     count: int
     draft: tuple[int, ...] = ()
+    decode: bool = False
 
     @property
     def n_tokens(self) -> int:
@@ -70,6 +72,7 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._crowded = False
+        self._turns = Turns(n_batch, n_ubatch)
 
     @property
     def idle(self) -> bool:
@@ -92,7 +95,7 @@ class Scheduler:
             if sequence.unsettled or sequence.shifted:
                 self.residents.abandon(sequence.slot)
             else:
-                self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed])
+                self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed], sequence.steering.key)
             sequence.slot = -1
         sequence.state = State.FINISHED
 
@@ -101,7 +104,8 @@ class Scheduler:
         self.running.remove(sequence)
         self._drop_spare(sequence)
         usable = not (sequence.cancelled or sequence.unsettled or sequence.shifted)
-        self.residents.abandon(sequence.slot, sequence.tokens[: sequence.n_computed] if usable else ())
+        known = sequence.tokens[: sequence.n_computed] if usable else ()
+        self.residents.abandon(sequence.slot, known, sequence.steering.key)
         self._crowded = True
         self._wait_again(sequence)
 
@@ -125,7 +129,7 @@ class Scheduler:
         for sequence in list(self.waiting):
             if len(self.running) >= self.parallel:
                 break
-            donor = self.residents.donor(sequence.tokens, self._holders())
+            donor = self.residents.donor(sequence.tokens, self._holders(sequence), sequence.steering.key)
             if self._should_wait(sequence, donor.length if donor else 0):
                 continue
             if not self._start(sequence, donor):
@@ -134,7 +138,7 @@ class Scheduler:
         return started
 
     def plan(self) -> list[Chunk]:
-        """The next batch: one chunk per sequence, none empty. Empty if nothing runs. Makes room for it first."""
+        """The next batch: at most one chunk per sequence, none empty. Empty if nothing runs. Makes room for it first."""
         for sequence in self.running:
             self._drop_spare(sequence)
             if sequence.request.context_shift is not None and len(sequence.tokens) > self.residents.n_cells:
@@ -155,20 +159,30 @@ class Scheduler:
             chunks: from `plan`.
             n_accepted: how many tokens of its draft each sequence goes on with; a sequence that is not named: none.
         """
+        if chunks:
+            n_prompt = sum(chunk.count for chunk in chunks if not chunk.decode)
+            self._turns.took(chunks[0].sequence.steering.key, n_prompt)
         for chunk in chunks:
             sequence = chunk.sequence
             self.residents.grow(sequence.slot, chunk.n_tokens)
             sequence.replaying = sequence.unsettled = False
             self._settle(chunk, n_accepted.get(sequence, 0) if n_accepted else 0)
             if sequence.n_computed in sequence.checkpoints:
-                self.residents.checkpoint(sequence.slot, sequence.tokens[: sequence.n_computed])
+                known = sequence.tokens[: sequence.n_computed]
+                self.residents.checkpoint(sequence.slot, known, sequence.steering.key)
 
     # ---- inside
 
     def _chunks(self) -> list[Chunk]:
-        chunks = [Chunk(sequence, sequence.n_computed, sequence.n_pending) for sequence in self.running if sequence.decoding]
-        room = min(self.n_batch - sum(chunk.count for chunk in chunks), self.n_ubatch if chunks else self.n_batch)
-        for sequence in self.running:
+        if not self.running:
+            return []
+        key, n_prompt = self._turns.next(self.running)
+        group = [sequence for sequence in self.running if sequence.steering.key == key]
+        chunks = [
+            Chunk(sequence, sequence.n_computed, sequence.n_pending, decode=True) for sequence in group if sequence.decoding
+        ]
+        room = min(self.n_batch - sum(chunk.count for chunk in chunks), n_prompt)
+        for sequence in group:
             if room > 0 and not sequence.decoding:
                 count = min(sequence.n_pending, room, _up_to_checkpoint(sequence))
                 chunks.append(Chunk(sequence, sequence.n_computed, count))
@@ -239,13 +253,17 @@ class Scheduler:
         sequence.state = State.WAITING
         self.add(sequence)
 
-    def _holders(self) -> list[Holder]:
-        usable = (other for other in self.running if not (other.unsettled or other.shifted))
+    def _alike(self, sequence: Sequence) -> list[Sequence]:
+        """What runs with the same adapters: others' states are of no use to it."""
+        return [other for other in self.running if other.steering.key == sequence.steering.key]
+
+    def _holders(self, sequence: Sequence) -> list[Holder]:
+        usable = (other for other in self._alike(sequence) if not (other.unsettled or other.shifted))
         return [Holder(other.slot, other.tokens, other.n_computed) for other in usable]
 
     def _should_wait(self, sequence: Sequence, resident: int) -> bool:
         """Whether somebody is about to compute so much of the same prefix that it pays to wait for it."""
-        for other in self.running if self.residents.keep else ():
+        for other in self._alike(sequence) if self.residents.keep else ():
             if other.n_pending > 1 and not other.shifted:
                 common = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
                 if not self.residents.cuttable:

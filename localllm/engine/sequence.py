@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localllm.engine.request import Request, Sink
+from localllm.engine.steering import UNSTEERED, Steering
 
 
 class State(enum.Enum):
@@ -39,6 +40,7 @@ class Sequence:
         replaying: bool, the tokens behind a draft that was wrong have to be computed again.
         unsettled: bool, its slot was cut back to a snapshot; until the next batch has gone through, it must not be copied.
         n_drafted, n_accepted: int, tokens of all drafts, and how many of them were right.
+        steering: Steering, what its adapters do to the model; only states computed with an equal one are of use to it.
         answer: what the runner keeps for it (sampler, text, row); None until it starts for the first time.
     """
 
@@ -58,6 +60,7 @@ class Sequence:
     unsettled: bool = False
     n_drafted: int = 0
     n_accepted: int = 0
+    steering: Steering = UNSTEERED
     state: State = State.WAITING
     cancelled: bool = False
     answer: Any = None

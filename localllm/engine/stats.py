@@ -20,6 +20,7 @@ class EngineStats:
         n_cells, n_cells_used: KV cells in all, and held by running or ended sequences.
         n_resident: ended sequences and checkpoints in device memory.
         n_ram, ram_bytes: copies in RAM.
+        n_adapters: LoRA adapters and control vectors that are loaded.
         n_evicted: prefixes that had to leave device memory.
         n_saved, n_restored: copies made, and taken back.
         prefill_tokens_per_second, copy_bytes_per_second: measured rates, by which restoring is weighed against computing.
@@ -39,6 +40,7 @@ class EngineStats:
     n_resident: int
     n_ram: int
     ram_bytes: int
+    n_adapters: int
     n_evicted: int
     n_saved: int
     n_restored: int

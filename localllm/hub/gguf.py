@@ -146,12 +146,17 @@ class Header:
 
     @functools.cached_property
     def kind(self) -> str:
-        """What the file is for: "model", "vocabulary" (no tensors), "projector", "adapter", "draft" or "other"."""
+        """What the file is for.
+
+        "model", "vocabulary" (no tensors), "projector", "adapter", "control vector", "draft" or "other".
+        """
         file_type = _text(self.metadata.get("general.type"))
         if self.architecture == "clip" or file_type == "mmproj":
             return "projector"
         if file_type == "adapter":
             return "adapter"
+        if self.architecture == "controlvector":
+            return "control vector"
         if self.architecture in ("eagle3", "dflash"):
             return "draft"
         if not self.architecture or file_type not in ("", "model"):

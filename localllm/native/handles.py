@@ -109,6 +109,40 @@ class Model:
             if self._users <= 0:
                 self._owned.close()
 
+    @property
+    def n_layer(self) -> int:
+        n: int = self.native.llama_model_n_layer(self.pointer)
+        return n
+
+    def check_lora(self, path: str) -> None:
+        """Reads a LoRA adapter's file without loading it. Safe while another thread computes with the model.
+
+        Raises:
+            ModelError: It is none, damaged, or made for another model; the message names the file and the reason.
+        """
+        self.native.check(self.native.lm_lora_check(self.pointer, os.fsencode(path)), path)
+
+    def check_control(self) -> None:
+        """Makes sure that control vectors have an effect. Not while another thread loads an adapter.
+
+        Raises:
+            UnsupportedModelError: llama.cpp applies none to this architecture.
+        """
+        self.native.check(self.native.lm_control_check(self.pointer), self.path)
+
+    def control_vector(self, path: str) -> Any:
+        """The directions of a control vector, as a ctypes array of floats: n_embd values for each layer from 1 on.
+
+        Raises:
+            ModelError: The file is none, damaged, or made for another model; the message names the file and the reason.
+        """
+        size = ctypes.c_size_t()
+        self.native.check(self.native.lm_control_load(self.pointer, os.fsencode(path), None, ctypes.byref(size)), path)
+        data = (ctypes.c_float * size.value)()
+        status = self.native.lm_control_load(self.pointer, os.fsencode(path), data, ctypes.byref(size))
+        self.native.check(status, path)
+        return data
+
     def metadata(self) -> dict[str, str]:
         """All scalar metadata of the file, as text."""
         result: dict[str, str] = self.native.json_call("lm_model_metadata", self.pointer)
@@ -150,6 +184,47 @@ class Model:
             self.native.lm_string_free(out)
 
 
+class Lora:
+    """A LoRA adapter over a model, loaded. llama.cpp frees it with the model, so there is nothing to close.
+
+    Not to be made while another thread computes with the model.
+
+    Args:
+        model: Model.
+        path: str, a GGUF file; `Model.check_lora` reads it more thoroughly.
+
+    Raises:
+        ModelError: The file is no adapter, or not for this model; the message names it and the reason.
+    """
+
+    def __init__(self, model: Model, path: str) -> None:
+        self.model = model
+        out = llama_h.llama_adapter_lora_p()
+        try:
+            status = model.native.lm_lora_load(model.pointer, os.fsencode(path), ctypes.byref(out))
+            model.native.check(status, path)
+        finally:
+            logs.forward(model.native)
+        self._pointer: int | None = _address(out)
+
+    @property
+    def pointer(self) -> int:
+        """The C pointer.
+
+        Raises:
+            ClosedError: The model was closed, or the adapter discarded.
+        """
+        self.model.pointer  # noqa: B018  raises if it is closed
+        if self._pointer is None:
+            raise ClosedError("this adapter was discarded")
+        return self._pointer
+
+    def discard(self) -> None:
+        """Frees it before its model; it must not be on any context."""
+        pointer, self._pointer = self.pointer, None
+        self.model.native.llama_adapter_lora_free(pointer)
+
+
 class Context:
     """A llama_context: KV cache and compute buffers over a model.
 
@@ -172,6 +247,28 @@ class Context:
             logs.forward(self.native)
         self._owned = Owned(self, _address(out), self.native.llama_free, "context")
         self.memory: int | None = self.native.llama_get_memory(self.pointer)
+
+    def steer(self, loras: Sequence[tuple[Lora, float]], controls: Sequence[tuple[Any, float, int, int]]) -> None:
+        """Puts exactly these adapters on the context.
+
+        Args:
+            loras: (adapter, scale).
+            controls: (array of `Model.control_vector`, scale, first layer, last layer); they are added up.
+
+        Raises:
+            InvalidRequestError: An adapter is not one of this model, or the model has no such layers.
+            NativeError: llama.cpp could not.
+        """
+        pointers = (llama_h.llama_adapter_lora_p * len(loras))(*(lora.pointer for lora, _ in loras))
+        scales = (ctypes.c_float * len(loras))(*(scale for _, scale in loras))
+        parts = (localllm_h.lm_control * len(controls))(
+            *(
+                localllm_h.lm_control(ctypes.cast(data, ctypes.POINTER(ctypes.c_float)), scale, first, last)
+                for data, scale, first, last in controls
+            )
+        )
+        status = self.native.lm_steer(self.pointer, pointers, scales, len(loras), parts, len(controls))
+        self.native.check(status)
 
     @property
     def pointer(self) -> int:

@@ -10,6 +10,7 @@ from localllm.engine.cache.resident import DEVICE, Residents, checkpoint_lengths
 from localllm.engine.request import Request
 from localllm.engine.scheduler import MIN_SHARED_TOKENS, Scheduler
 from localllm.engine.sequence import Sequence, State
+from localllm.engine.steering import UNSTEERED, Steering
 
 
 def schedule(parallel: int, n_cells: int, n_batch: int, n_ubatch: int, kept: int = 4, cuttable: bool = True) -> Scheduler:
@@ -17,12 +18,22 @@ def schedule(parallel: int, n_cells: int, n_batch: int, n_ubatch: int, kept: int
 
 
 def make(
-    number: int, n_prompt: int, max_tokens: int | None = None, priority: int = 0, prompt: tuple[int, ...] | None = None
+    number: int,
+    n_prompt: int,
+    max_tokens: int | None = None,
+    priority: int = 0,
+    prompt: tuple[int, ...] | None = None,
+    steering: Steering = UNSTEERED,
 ) -> Sequence:
     # Prompts of different requests share nothing unless they are given.
     prompt = prompt or tuple(number * 1000 + at for at in range(n_prompt))
     request = Request(prompt=prompt, max_tokens=max_tokens, priority=priority)
-    return Sequence(number, request, lambda event: None, list(request.prompt))
+    return Sequence(number, request, lambda event: None, list(request.prompt), steering=steering)
+
+
+def steering(number: int) -> Steering:
+    """A steering for each number; 0 is none."""
+    return Steering(((bytes([number]) * 32, 1.0),)) if number else UNSTEERED
 
 
 def compute(scheduler: Scheduler) -> list[tuple[int, int, bool]]:
@@ -123,7 +134,9 @@ def test_a_waiting_or_running_sequence_can_be_removed_at_any_time():
 
 
 @given(
-    requests=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40), st.integers(0, 2)), min_size=1, max_size=12),
+    requests=st.lists(
+        st.tuples(st.integers(1, 60), st.integers(1, 40), st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=12
+    ),
     parallel=st.integers(1, 4),
     n_batch=st.integers(4, 64),
     n_ubatch=st.integers(1, 64),
@@ -131,13 +144,16 @@ def test_a_waiting_or_running_sequence_can_be_removed_at_any_time():
 )
 def test_every_request_ends_and_no_batch_breaks_a_limit(requests, parallel, n_batch, n_ubatch, n_cells):
     scheduler = schedule(parallel, n_cells, n_batch, n_ubatch)
-    sequences = [make(number, n, limit, priority) for number, (n, limit, priority) in enumerate(requests)]
+    sequences = [
+        make(number, n, limit, priority, None, steering(way)) for number, (n, limit, priority, way) in enumerate(requests)
+    ]
     for sequence in sequences:
         scheduler.add(sequence)
     for _ in range(10_000):
         done = compute(scheduler)
         assert 0 < sum(count for _, count, _ in done) <= n_batch
         assert len({number for number, _, _ in done}) == len(done)
+        assert len({sequences[number].steering for number, _, _ in done}) == 1
         assert len(scheduler.running) <= parallel
         assert len({sequence.slot for sequence in scheduler.running}) == len(scheduler.running)
         assert scheduler.residents.n_free_cells >= 0
@@ -299,7 +315,7 @@ def test_without_a_cache_nothing_stays():
 
 @given(
     requests=st.lists(
-        st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=16), st.integers(1, 12), st.booleans()),
+        st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=16), st.integers(1, 12), st.booleans(), st.integers(0, 2)),
         min_size=1,
         max_size=14,
     ),
@@ -310,21 +326,25 @@ def test_without_a_cache_nothing_stays():
     drafts=st.lists(st.lists(st.integers(0, 1), max_size=6), min_size=1, max_size=40),
 )
 def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cells, memory, drafts):
-    """Carries the actions out on lists of tokens, as llama.cpp does on cells, and compares what every slot holds.
+    """Carries the actions out on lists of states, as llama.cpp does on cells, and compares what every slot holds.
 
+    A state is the token and the adapters that it was computed with.
     Memories: plain attention; sliding windows, whose newest tokens can be cut; recurrent states without and with snapshots.
     """
     cuttable, n_rollback = memory
     residents = Residents(parallel + kept, n_cells, cuttable)
     scheduler = Scheduler(parallel, residents, 16, 8, n_rollback)
-    slots: dict[int, list[int]] = {slot: [] for slot in range(parallel + kept)}
+    slots: dict[int, list[tuple[int, bytes]]] = {slot: [] for slot in range(parallel + kept)}
     in_last_batch: dict[int, int] = {}
     unsettled: set[int] = set()
     sequences = [
-        make(number, 0, limit, prompt=tuple(part for part in prompt for _ in range(3)))
-        for number, (prompt, limit, _) in enumerate(requests)
+        make(number, 0, limit, prompt=tuple(part for part in prompt for _ in range(3)), steering=steering(way))
+        for number, (prompt, limit, _, way) in enumerate(requests)
     ]
-    arriving = list(zip(sequences, [cancel for _, _, cancel in requests], strict=True))
+    arriving = list(zip(sequences, [cancel for _, _, cancel, _ in requests], strict=True))
+
+    def states(ids, key: bytes) -> list[tuple[int, bytes]]:
+        return [(token, key) for token in ids]
 
     def carry_out() -> None:
         for action in residents.take_actions():
@@ -366,7 +386,8 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
         for chunk in chunks:
             sequence = chunk.sequence
             assert len(slots[sequence.slot]) == chunk.start
-            slots[sequence.slot].extend((*sequence.tokens[chunk.start : chunk.start + chunk.count], *chunk.draft))
+            new = (*sequence.tokens[chunk.start : chunk.start + chunk.count], *chunk.draft)
+            slots[sequence.slot].extend(states(new, chunks[0].sequence.steering.key))
             unsettled.discard(sequence.slot)
             in_last_batch[sequence.slot] = chunk.n_tokens
             if chunk.sample:
@@ -377,10 +398,10 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
         scheduler.computed(chunks, {sequence: len(tokens) - 1 for sequence, tokens in chosen.items()})
         carry_out()
         for sequence in scheduler.running:
-            assert slots[sequence.slot] == sequence.tokens[: sequence.n_computed]
+            assert slots[sequence.slot] == states(sequence.tokens[: sequence.n_computed], sequence.steering.key)
             assert residents.ledger.length(sequence.slot) == sequence.n_computed
         for entry in residents.tree.tier(DEVICE):
-            assert tuple(slots[entry.payload]) == entry.ids
+            assert slots[entry.payload] == states(entry.ids, entry.namespace)
         assert residents.n_free_cells >= 0
         for sequence in list(scheduler.running):
             if sequence.n_generated >= sequence.request.max_tokens:
@@ -391,3 +412,104 @@ def test_slots_always_hold_what_they_are_said_to(requests, parallel, kept, n_cel
     carry_out()
     in_use = sum(bool(tokens) for tokens in slots.values())
     assert in_use == len(residents.tree.tier(DEVICE)), "no slot is left behind"
+
+
+# ---- steerings
+
+
+def test_streams_of_different_steerings_take_turns():
+    scheduler = schedule(parallel=3, n_cells=1000, n_batch=64, n_ubatch=16)
+    for number in range(3):
+        scheduler.add(make(number, 4, steering=steering(number % 2)))
+    assert [compute(scheduler) for _ in range(4)] == [
+        [(0, 4, True), (2, 4, True)],
+        [(1, 4, True)],
+        [(0, 1, True), (2, 1, True)],
+        [(1, 1, True)],
+    ]
+
+
+def test_a_long_prompt_of_one_steering_takes_one_micro_batch_between_the_tokens_of_another():
+    scheduler = schedule(parallel=2, n_cells=1000, n_batch=64, n_ubatch=16)
+    scheduler.add(make(0, 4))
+    compute(scheduler)
+    scheduler.add(make(1, 100, steering=steering(1)))
+    for _ in range(3):
+        assert compute(scheduler) == [(0, 1, True)]
+        assert compute(scheduler) == [(1, 16, False)]
+
+
+def test_long_prompts_of_several_steerings_share_that_micro_batch():
+    scheduler = schedule(parallel=4, n_cells=2000, n_batch=64, n_ubatch=16)
+    scheduler.add(make(0, 4))
+    compute(scheduler)
+    for number in (1, 2, 3):
+        scheduler.add(make(number, 100, steering=steering(number)))
+    seen = [compute(scheduler) for _ in range(12)]
+    assert seen[0::2] == [[(0, 1, True)]] * 6
+    assert seen[1::2] == [[(number, 16, False)] for number in (1, 2, 3, 1, 2, 3)]
+
+
+def test_a_prefix_of_other_adapters_is_neither_used_nor_waited_for():
+    scheduler = schedule(parallel=4, n_cells=2000, n_batch=64, n_ubatch=64)
+    text = tuple(range(200))
+    first, other, same = (make(n, 0, prompt=(*text, 900 + n), steering=steering(way)) for n, way in enumerate((1, 2, 1)))
+    for sequence in (first, other, same):
+        scheduler.add(sequence)
+    compute(scheduler)
+    assert [sequence.state for sequence in (first, other, same)] == [State.RUNNING, State.RUNNING, State.WAITING]
+    while same.n_generated == 0:
+        compute(scheduler)
+    assert (first.n_cached, other.n_cached, same.n_cached) == (0, 0, 200)
+
+
+@given(
+    requests=st.lists(
+        st.tuples(st.integers(1, 80), st.integers(1, 20), st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=24
+    ),
+    parallel=st.integers(1, 6),
+    n_batch=st.integers(16, 64),
+    n_ubatch=st.integers(1, 16),
+)
+def test_no_steering_starves_and_no_stream_waits_for_more_than_a_micro_batch_of_others_prompts(
+    requests, parallel, n_batch, n_ubatch
+):
+    """Random arrivals: a running sequence has its turn again after at most one of each other steering that could have had one."""
+    scheduler = schedule(parallel, 4000, n_batch, n_ubatch)
+    arriving = [(gap, make(number, n, limit, steering=steering(way))) for number, (n, limit, way, gap) in enumerate(requests)]
+    sequences = [sequence for _, sequence in arriving]
+    # For each running sequence: turns and prompt tokens of others since its own.
+    turns: dict[int, int] = {}
+    delays: dict[int, int] = {}
+    wait = 0
+    for _ in range(20_000):
+        while arriving and wait <= 0:
+            wait, sequence = arriving.pop(0)
+            scheduler.add(sequence)
+        wait -= 1
+        scheduler.admit()
+        streaming = {sequence.id for sequence in scheduler.running if sequence.decoding}
+        chunks = scheduler.plan()
+        group = {chunk.sequence.steering for chunk in chunks}
+        n_prompt = sum(chunk.count for chunk in chunks if not chunk.sequence.decoding)
+        scheduler.computed(chunks)
+        assert len(group) == (1 if scheduler.running else 0)
+        for sequence in scheduler.running:
+            if sequence.steering in group:
+                turns[sequence.id] = delays[sequence.id] = 0
+            else:
+                turns[sequence.id] = turns.get(sequence.id, 0) + 1
+                delays[sequence.id] = delays.get(sequence.id, 0) + n_prompt
+                if sequence.id in streaming:
+                    assert delays[sequence.id] <= n_ubatch
+                    assert turns[sequence.id] <= parallel - 1
+                assert turns[sequence.id] <= parallel * parallel
+        for chunk in chunks:
+            if chunk.sequence.n_computed == len(chunk.sequence.tokens):
+                chunk.sequence.tokens.append(7)
+        for sequence in list(scheduler.running):
+            if sequence.n_generated >= sequence.request.max_tokens:
+                scheduler.remove(sequence)
+        if not arriving and scheduler.idle:
+            break
+    assert all(sequence.state is State.FINISHED for sequence in sequences)

@@ -81,7 +81,11 @@ def build(
     leave out, as patterns of :mod:`fnmatch`; one that matches nothing is an error. ``architecture`` renames the
     architecture and the keys that begin with its name.
     """
-    recipe = change(load(name), Changes(overrides or {}, drop, architecture))
+    return save(name, change(load(name), Changes(overrides or {}, drop, architecture)), directory)
+
+
+def save(name: str, recipe: Recipe, directory: Path = BUILT) -> Path:
+    """Write the model of ``recipe`` into ``directory`` under a name that begins with ``name``, unless it is there."""
     path = Path(directory) / f"{name}-{fingerprint(recipe)}.gguf"
     if not path.exists():
         write_atomically(path, lambda temporary: write(recipe, temporary))

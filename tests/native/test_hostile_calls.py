@@ -9,10 +9,10 @@ import re
 
 import pytest
 
-from localllm.errors import InvalidRequestError, LocalLLMError
+from localllm.errors import ClosedError, InvalidRequestError, LocalLLMError
 from localllm.native.bindings import llama as llama_h
 from localllm.native.bindings import localllm as localllm_h
-from localllm.native.handles import Chat, Parser, Sampler, Text
+from localllm.native.handles import Chat, Lora, Model, Parser, Sampler, Text, default_model_params
 from localllm.native.library import load
 
 OK, INVALID = localllm_h.LM_OK, localllm_h.LM_INVALID_ARGUMENT
@@ -279,3 +279,51 @@ def test_batches_that_an_embedding_context_cannot_take_are_refused(models):
         ):  # fmt: skip
             assert embed(**wrong) == INVALID, wrong
         assert embed() == OK
+
+
+def test_wrong_steering_is_refused_and_leaves_the_context_as_it_is(native, engine_for, builder, makers):
+    engine = engine_for("qwen3", parallel=1)
+    context, model = engine._core.runner.context.pointer, engine.model
+    lora = Lora(model, str(builder.save("sound-lora", makers.lora(builder.load("qwen3")))))
+    other = Lora(engine_for("qwen3").model, str(builder.save("sound-lora", makers.lora(builder.load("qwen3")))))
+    data = model.control_vector(str(builder.save("sound-control", makers.control(builder.load("qwen3")))))
+    values = ctypes.cast(data, ctypes.POINTER(ctypes.c_float))
+    nan, control = float("nan"), localllm_h.lm_control
+
+    def steer(pointers, scales, controls):
+        return native.lm_steer(
+            context,
+            (llama_h.llama_adapter_lora_p * len(pointers))(*pointers),
+            (ctypes.c_float * len(scales))(*scales),
+            len(pointers),
+            (control * len(controls))(*controls),
+            len(controls),
+        )
+
+    for pointers, scales in (([0], [1]), ([0xDEAD], [1]), ([other.pointer], [1]), ([lora.pointer], [nan])):
+        assert steer(pointers, scales, []) == INVALID
+    for layers in ((0, 3), (1, 4), (3, 2), (-1, -1), (1, 2**31 - 1)):
+        assert steer([], [], [control(values, 1.0, *layers)]) == INVALID
+    assert steer([lora.pointer], [1], [control(None, 1.0, 1, 3)]) == INVALID
+    assert steer([lora.pointer], [1], [control(values, nan, 1, 3)]) == INVALID
+    assert native.lm_steer(context, None, None, -1, None, 0) == INVALID
+    assert native.lm_steer(context, None, None, 1, None, 0) == INVALID
+    assert native.lm_steer(context, None, None, 0, None, 1) == INVALID
+    assert steer([lora.pointer], [1], [control(values, 1.0, 1, 3)]) == OK
+    assert native.lm_steer(context, None, None, 0, None, 0) == OK
+    size = ctypes.c_size_t(3)
+    path = str(builder.save("sound-control", makers.control(builder.load("qwen3")))).encode()
+    assert native.lm_control_load(model.pointer, path, (ctypes.c_float * 3)(), ctypes.byref(size)) == INVALID
+
+
+def test_an_adapter_goes_with_its_model(models, builder, makers):
+    model = Model(str(models["qwen3"]), default_model_params(load()))
+    path = str(builder.save("sound-lora", makers.lora(builder.load("qwen3"))))
+    kept, gone = Lora(model, path), Lora(model, path)
+    gone.discard()
+    with pytest.raises(ClosedError):
+        gone.discard()
+    assert kept.pointer
+    model.close()
+    with pytest.raises(ClosedError):
+        kept.pointer  # noqa: B018

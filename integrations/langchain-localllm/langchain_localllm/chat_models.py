@@ -36,6 +36,8 @@ class ChatLocalLLM(BaseChatModel):
         model_options: fields of localllm.ModelConfig and localllm.ContextConfig, e.g. {"n_ctx": 8192}.
         chat_template: Jinja text instead of the file's own.
         chat_options: fields of localllm.ChatOptions, e.g. {"enable_thinking": False}.
+        loras: LoRA adapters: paths, (path, scale) pairs, or localllm.Loras. A call may name others (`invoke(..., loras=[...])`).
+        control_vectors: control vectors: paths, (path, scale) pairs, or localllm.ControlVectors.
     """
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid")
@@ -52,6 +54,8 @@ class ChatLocalLLM(BaseChatModel):
     model_options: dict[str, Any] = Field(default_factory=dict)
     chat_template: str | None = None
     chat_options: dict[str, Any] = Field(default_factory=dict)
+    loras: list[Any] = Field(default_factory=list)
+    control_vectors: list[Any] = Field(default_factory=list)
 
     _local: LocalModel | None = PrivateAttr(default=None)
     _local_made_with: tuple[Any, ...] = PrivateAttr(default=())
@@ -82,20 +86,29 @@ class ChatLocalLLM(BaseChatModel):
 
     @property
     def _identifying_params(self) -> Mapping[str, Any]:
-        return {"model": self.model, **self._request_options(None, {})}
+        local = self.local_model
+        steering = {"loras": local.loras, "control_vectors": local.control_vectors}
+        return {"model": self.model, **{name: used for name, used in steering.items() if used}, **self._request_options(None, {})}
 
     @property
     def local_model(self) -> LocalModel:
         """The localllm.LocalModel that answers."""
         # A copy with other fields (model_copy) must not answer with the model of the original.
-        made_with = (self.model, self.chat_template, tuple(sorted(self.model_options.items())))
+        steering = repr((self.loras, self.control_vectors))
+        made_with = (self.model, self.chat_template, tuple(sorted(self.model_options.items())), steering)
         if self._local is None or self._local_made_with != made_with:
             self._local = self._make_local()
             self._local_made_with = made_with
         return self._local
 
     def _make_local(self) -> LocalModel:
-        return LocalModel(self.model, chat_template=self.chat_template, **self.model_options)
+        return LocalModel(
+            self.model,
+            chat_template=self.chat_template,
+            loras=self.loras,
+            control_vectors=self.control_vectors,
+            **self.model_options,
+        )
 
     def bind_tools(
         self, tools: Any, *, tool_choice: str | bool | None = None, **kwargs: Any

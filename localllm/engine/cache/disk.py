@@ -30,12 +30,13 @@ _SUFFIX = ".lmstate"
 
 @dataclass(frozen=True)
 class Stored:
-    """A file: the prefix that it holds, and the bytes of its state."""
+    """A file: the prefix that it holds, the bytes of its state, and the key of the steering that it was computed with."""
 
     path: Path
     ids: tuple[int, ...]
     n_bytes: int
     exact: bool
+    steering: bytes = b""
 
 
 class DiskStore:
@@ -57,10 +58,10 @@ class DiskStore:
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
 
-    def load(self) -> Iterator[Stored]:
-        """What the folder holds for this key, the least recently used first. Reads no states."""
+    def load(self, steering: bytes = b"") -> Iterator[Stored]:
+        """What the folder holds for this key and steering, the least recently used first. Reads no states."""
         for path in sorted(self._files(), key=_last_use):
-            stored = self._read_header(path)
+            stored = self._read_header(path, steering)
             if stored is not None:
                 yield stored
 
@@ -76,8 +77,9 @@ class DiskStore:
             return None
         *kind, n_ids, n_bytes, flags, checksum = _HEADER.unpack_from(data)
         start = _HEADER.size + 4 * n_ids
-        sound = kind == [_MAGIC, _VERSION, self._key] and len(data) == start + n_bytes
-        if not sound or checksum != self._checksum(flags, data[_HEADER.size : start], data[start:]):
+        key = self._steered(stored.steering)
+        sound = kind == [_MAGIC, _VERSION, key] and len(data) == start + n_bytes
+        if not sound or checksum != _checksum(key, flags, data[_HEADER.size : start], data[start:]):
             self._tell(stored.path, "damaged")
             return None
         if not self._read_only:
@@ -85,15 +87,16 @@ class DiskStore:
                 os.utime(stored.path)
         return bytearray(data[start:])
 
-    def write(self, ids: Sequence[int], data: Any, exact: bool) -> Stored | None:
+    def write(self, ids: Sequence[int], data: Any, exact: bool, steering: bytes = b"") -> Stored | None:
         """Stores a state. None if it does not fit, the folder cannot be written, or the store is read-only."""
         body = memoryview(data).cast("B")
         if self._read_only or _HEADER.size + 4 * len(ids) + len(body) > self._budget_bytes:
             return None
+        key = self._steered(steering)
         packed = struct.pack(f"<{len(ids)}i", *ids)
         flags = _EXACT if exact else 0
-        path = self.folder / (hashlib.blake2b(self._key + packed, digest_size=20).hexdigest() + _SUFFIX)
-        header = _HEADER.pack(_MAGIC, _VERSION, self._key, len(ids), len(body), flags, self._checksum(flags, packed, body))
+        path = self.folder / (hashlib.blake2b(key + packed, digest_size=20).hexdigest() + _SUFFIX)
+        header = _HEADER.pack(_MAGIC, _VERSION, key, len(ids), len(body), flags, _checksum(key, flags, packed, body))
         try:
             with self._lock():
                 self._make_room(len(header) + len(packed) + len(body), path)
@@ -101,15 +104,13 @@ class DiskStore:
         except OSError as error:
             self._tell(self.folder, error.strerror or "cannot be written")
             return None
-        return Stored(path, tuple(ids), len(body), exact)
+        return Stored(path, tuple(ids), len(body), exact, steering)
 
     # ---- inside
 
-    def _checksum(self, flags: int, packed_ids: bytes, body: Any) -> bytes:
-        digest = hashlib.blake2b(struct.pack("<I", flags) + self._key, digest_size=32)
-        digest.update(packed_ids)
-        digest.update(body)
-        return digest.digest()
+    def _steered(self, steering: bytes) -> bytes:
+        """The key of states that were computed with these adapters."""
+        return hashlib.blake2b(self._key + steering, digest_size=32).digest() if steering else self._key
 
     def _files(self) -> list[Path]:
         try:
@@ -117,7 +118,7 @@ class DiskStore:
         except OSError:
             return []
 
-    def _read_header(self, path: Path) -> Stored | None:
+    def _read_header(self, path: Path, steering: bytes) -> Stored | None:
         try:
             with path.open("rb") as file:
                 head = file.read(_HEADER.size)
@@ -128,12 +129,13 @@ class DiskStore:
                 if version != _VERSION:
                     self._tell(path, f"of version {version}")
                     return None
-                if key != self._key:
+                if key != self._steered(steering):
                     return None
                 if os.fstat(file.fileno()).st_size != _HEADER.size + 4 * n_ids + n_bytes:
                     self._tell(path, "damaged")
                     return None
-                return Stored(path, struct.unpack(f"<{n_ids}i", file.read(4 * n_ids)), n_bytes, bool(flags & _EXACT))
+                ids = struct.unpack(f"<{n_ids}i", file.read(4 * n_ids))
+                return Stored(path, ids, n_bytes, bool(flags & _EXACT), steering)
         except (OSError, struct.error) as error:
             self._tell(path, str(error))
             return None
@@ -163,6 +165,13 @@ class DiskStore:
         if path not in self._told:
             self._told.add(path)
             logger.warning("state cache: %s is passed over: %s", path, reason)
+
+
+def _checksum(key: bytes, flags: int, packed_ids: bytes, body: Any) -> bytes:
+    digest = hashlib.blake2b(struct.pack("<I", flags) + key, digest_size=32)
+    digest.update(packed_ids)
+    digest.update(body)
+    return digest.digest()
 
 
 def _last_use(path: Path) -> int:

@@ -2,7 +2,8 @@
 
 Edges hold runs of ids; a node with one child and nothing of its own is merged with it. An entry says that the state after exactly
 the ids from the root to its node is resident in a tier ("device", "ram", "disk"). Each tier has a budget in bytes and evicts its
-least recently used entry that is not pinned.
+least recently used entry that is not pinned. Prefixes of different namespaces are different states: each has a root of its own,
+while tiers and budgets are common to all.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Entry:
     Attributes:
         tier: str, where it is.
         ids: the whole prefix.
+        namespace: bytes, the key of the steering that it was computed with.
         payload: what the tier needs to use it (a slot, bytes, a file).
         n_bytes: int, what it costs its tier.
         exact: bool, usable only at its full length (recurrent states); else at any length up to it.
@@ -37,6 +39,7 @@ class Entry:
     pins: int = 0
     unsavable: bool = False
     unstorable: bool = False
+    namespace: bytes = b""
     node: _Node | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -70,7 +73,7 @@ class RadixTree:
     """
 
     def __init__(self, budgets: dict[str, int] | None = None, on_evict: Callable[[Entry], None] | None = None) -> None:
-        self._root = _Node((), None)
+        self._roots: dict[bytes, _Node] = {}
         self._budgets = dict(budgets or {})
         self._on_evict = on_evict
         self._used: dict[str, int] = {}
@@ -93,8 +96,8 @@ class RadixTree:
         return self._used.get(tier, 0)
 
     def n_nodes(self) -> int:
-        """Nodes besides the root; for tests: the tree must stay compressed."""
-        return sum(1 for _ in self._walk(self._root)) - 1
+        """Nodes besides the roots; for tests: the tree must stay compressed."""
+        return sum(sum(1 for _ in self._walk(root)) - 1 for root in self._roots.values())
 
     def add(self, entry: Entry) -> bool:
         """Adds an entry as its tier's most recently used, in place of one with the same prefix in the same tier.
@@ -104,13 +107,13 @@ class RadixTree:
         Returns:
             bool, False if the entry cannot fit (it is larger than the budget, or all else is pinned); nothing is changed then.
         """
-        node = self._find(entry.ids)
+        node = self._find(entry)
         old = next((known for known in node.entries if known.tier == entry.tier), None) if node else None
         if not self._make_room(entry, old):
             return False
         if old is not None:
             self.remove(old)
-        node = self._insert(entry.ids)
+        node = self._insert(entry)
         node.entries.append(entry)
         entry.node = node
         self._tiers.setdefault(entry.tier, OrderedDict())[entry] = None
@@ -127,13 +130,16 @@ class RadixTree:
         del self._tiers[entry.tier][entry]
         self._used[entry.tier] -= entry.n_bytes
         self._prune(node)
+        root = self._roots[entry.namespace]
+        if not root.children and not root.entries:
+            del self._roots[entry.namespace]
 
     def touch(self, entry: Entry) -> None:
         """Makes an entry its tier's most recently used."""
         self._tiers[entry.tier].move_to_end(entry)
 
-    def matches(self, ids: Sequence[int]) -> Iterator[Match]:
-        """All entries that cover a beginning of `ids`, longest cover first; one walk for all tiers, lazily.
+    def matches(self, ids: Sequence[int], namespace: bytes = b"") -> Iterator[Match]:
+        """All entries of a namespace that cover a beginning of `ids`, longest cover first; one walk for all tiers, lazily.
 
         An entry on the way covers its whole length. One beyond the place where it parts from the query covers what they have in
         common, if it is not exact.
@@ -141,7 +147,10 @@ class RadixTree:
         query = tuple(ids)
         # Every node on the way with the number of ids that lead to it, and the child that was gone on to.
         path: list[tuple[_Node, int, _Node | None]] = []
-        node, at = self._root, 0
+        root = self._roots.get(namespace)
+        if root is None:
+            return
+        node, at = root, 0
         partial: tuple[_Node, int] | None = None
         while True:
             child = node.children.get(query[at]) if at < len(query) else None
@@ -191,8 +200,11 @@ class RadixTree:
                 self._on_evict(victim)
         return True
 
-    def _find(self, ids: Ids) -> _Node | None:
-        node, at = self._root, 0
+    def _find(self, entry: Entry) -> _Node | None:
+        ids = entry.ids
+        node, at = self._roots.get(entry.namespace), 0
+        if node is None:
+            return None
         while at < len(ids):
             child = node.children.get(ids[at])
             if child is None or ids[at : at + len(child.edge)] != child.edge:
@@ -200,8 +212,9 @@ class RadixTree:
             node, at = child, at + len(child.edge)
         return node
 
-    def _insert(self, ids: Ids) -> _Node:
-        node, at = self._root, 0
+    def _insert(self, entry: Entry) -> _Node:
+        ids = entry.ids
+        node, at = self._roots.setdefault(entry.namespace, _Node((), None)), 0
         while at < len(ids):
             child = node.children.get(ids[at])
             if child is None:

@@ -3,6 +3,9 @@
 A sequence that has ended leaves its cells where they are. A new one that begins alike takes the slot over, or shares its cells
 (llama_memory_seq_cp) when the slot's own tail is worth keeping or still in use. What has to be done in llama.cpp is written
 down as actions, in order, for the runner to carry out before the next batch.
+
+A namespace is the key of the adapters that a state was computed with: prefixes of different ones have nothing in common but
+slots, cells and budgets.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ MIN_SAVED_TOKENS = 64
 @dataclass(frozen=True)
 class Action:
     """What llama.cpp has to do: "forget" a slot, "cut" it to a length, "fork" the beginning of `source` into it, "restore" it
-    from the bytes of `entry`, "save" it as the state after `ids`, or "shift": drop `count` tokens behind `length`, and move up
-    what follows.
+    from the bytes of `entry`, "save" it as the state after `ids` in `namespace`, or "shift": drop `count` tokens behind
+    `length`, and move up what follows.
     """
 
     kind: Literal["forget", "cut", "fork", "restore", "save", "shift"]
@@ -34,6 +37,7 @@ class Action:
     source: int = -1
     entry: Entry | None = None
     ids: tuple[int, ...] = ()
+    namespace: bytes = b""
     count: int = 0
 
 
@@ -100,14 +104,17 @@ class Residents:
         actions, self.actions = self.actions, []
         return actions
 
-    def donor(self, ids: Sequence[int], holders: Iterable[Holder]) -> Donor | None:
-        """The slot that covers most of `ids`, but for the last one, which has to be computed to choose what follows it."""
+    def donor(self, ids: Sequence[int], holders: Iterable[Holder], namespace: bytes = b"") -> Donor | None:
+        """The slot that covers most of `ids`, but for the last one, which has to be computed to choose what follows it.
+
+        `holders` are of the same namespace.
+        """
         if not self.keep:
             return None
         wanted = tuple(ids[:-1])
         best: Donor | None = None
         saved: Match | None = None
-        for match in self.tree.matches(wanted):
+        for match in self.tree.matches(wanted, namespace):
             if match.entry.tier == DEVICE:
                 best = Donor(match.entry.payload, match.length, match.entry)
                 break
@@ -175,32 +182,32 @@ class Residents:
         self.ledger.cut(slot, min(length, self.ledger.length(slot)))
         self.actions.append(Action("cut", slot, length))
 
-    def leave(self, slot: int, ids: Sequence[int]) -> None:
+    def leave(self, slot: int, ids: Sequence[int], namespace: bytes = b"") -> None:
         """A sequence has ended; the slot holds the state after `ids`, which stays if it can be of use."""
         known = tuple(ids)
-        if not self.keep or not known or self._covered(known):
+        if not self.keep or not known or self._covered(known, DEVICE, namespace):
             self._forget(slot)
             return
         if self.cuttable:
-            for match in list(self.tree.matches(known)):
+            for match in list(self.tree.matches(known, namespace)):
                 if match.entry.tier == DEVICE and len(match.entry) == match.length:
                     self.drop(match.entry)
-        self.tree.add(Entry(DEVICE, known, slot, len(known), exact=not self.cuttable))
+        self.tree.add(Entry(DEVICE, known, slot, len(known), exact=not self.cuttable, namespace=namespace))
 
-    def checkpoint(self, slot: int, ids: Sequence[int]) -> None:
+    def checkpoint(self, slot: int, ids: Sequence[int], namespace: bytes = b"") -> None:
         """Keeps the state that a running sequence is in, after `ids`, as an idle prefix of its own.
 
         A copy shares all attention cells; only the recurrent part is stored twice, in a state that the context has anyway.
         """
         known = tuple(ids)
-        if not self.keep or self._covered(known):
+        if not self.keep or self._covered(known, DEVICE, namespace):
             return
         copy = self._free_slot(None)
         if copy is None:
             return
         self.ledger.fork(slot, copy, len(known))
         self.actions.append(Action("fork", copy, len(known), slot))
-        self.tree.add(Entry(DEVICE, known, copy, len(known), exact=True))
+        self.tree.add(Entry(DEVICE, known, copy, len(known), exact=True, namespace=namespace))
 
     def spare(self, slot: int, n_cells: int) -> int:
         """A slot with the state that a running sequence is in, to come back to; -1: there is none to spare.
@@ -214,16 +221,16 @@ class Residents:
         self.actions.append(Action("fork", copy, n_cells, slot))
         return copy
 
-    def abandon(self, slot: int, ids: Sequence[int] = ()) -> None:
+    def abandon(self, slot: int, ids: Sequence[int] = (), namespace: bytes = b"") -> None:
         """A sequence has to give its slot back with all cells. `ids`: what it holds, if that is worth a copy in RAM."""
         known = tuple(ids)
-        if self.keep and self._ram_bytes and len(known) >= MIN_SAVED_TOKENS and not self._covered(known, RAM):
-            self.actions.append(Action("save", slot, len(known), ids=known))
+        if self.keep and self._ram_bytes and len(known) >= MIN_SAVED_TOKENS and not self._covered(known, RAM, namespace):
+            self.actions.append(Action("save", slot, len(known), ids=known, namespace=namespace))
         self._forget(slot)
 
-    def stashed(self, ids: tuple[int, ...], data: object, n_bytes: int) -> None:
+    def stashed(self, action: Action, data: object, n_bytes: int) -> None:
         """A "save" was carried out."""
-        if self.tree.add(Entry(RAM, ids, data, n_bytes, exact=not self.cuttable)):
+        if self.tree.add(Entry(RAM, action.ids, data, n_bytes, exact=not self.cuttable, namespace=action.namespace)):
             self.n_saved += 1
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> bool:
@@ -257,30 +264,30 @@ class Residents:
         if not self._ram_bytes or not scarce:
             return None
         for entry in self.tree.tier(DEVICE):
-            if len(entry) >= MIN_SAVED_TOKENS and not entry.unsavable and not self._covered(entry.ids, RAM):
+            if len(entry) >= MIN_SAVED_TOKENS and not entry.unsavable and not self._covered(entry.ids, RAM, entry.namespace):
                 return entry
         return None
 
     def next_to_store(self) -> Entry | None:
         """The idle prefix to write to a file: one that no file holds yet, the least recently used first."""
         for entry in self.tree.tier(DEVICE) if self._disk else ():
-            if len(entry) >= MIN_SAVED_TOKENS and not entry.unstorable and not self._covered(entry.ids, DISK):
+            if len(entry) >= MIN_SAVED_TOKENS and not entry.unstorable and not self._covered(entry.ids, DISK, entry.namespace):
                 return entry
         return None
 
-    def found(self, ids: tuple[int, ...], payload: object, n_bytes: int, exact: bool) -> None:
+    def found(self, ids: tuple[int, ...], payload: object, n_bytes: int, exact: bool, namespace: bytes = b"") -> None:
         """A file holds a prefix."""
         if len(ids) <= self.n_cells and exact != self.cuttable:
-            self.tree.add(Entry(DISK, ids, payload, n_bytes, exact=exact))
+            self.tree.add(Entry(DISK, ids, payload, n_bytes, exact=exact, namespace=namespace))
 
     def saved(self, entry: Entry, data: object, n_bytes: int) -> None:
         """A copy of an idle prefix was made."""
         self.n_saved += 1
-        copy = Entry(RAM, entry.ids, data, n_bytes, exact=entry.exact)
+        copy = Entry(RAM, entry.ids, data, n_bytes, exact=entry.exact, namespace=entry.namespace)
         if not self.tree.add(copy):
             entry.unsavable = True
         elif self.cuttable:
-            for match in list(self.tree.matches(entry.ids)):
+            for match in list(self.tree.matches(entry.ids, entry.namespace)):
                 other = match.entry
                 if other is not copy and other.tier == RAM and len(other) == match.length:
                     self.tree.remove(other)
@@ -305,9 +312,9 @@ class Residents:
 
     # ---- inside
 
-    def _covered(self, ids: tuple[int, ...], tier: str = DEVICE) -> bool:
+    def _covered(self, ids: tuple[int, ...], tier: str, namespace: bytes) -> bool:
         """Whether a prefix in that tier already gives all that this one could give."""
-        for match in self.tree.matches(ids):
+        for match in self.tree.matches(ids, namespace):
             if match.length < len(ids):
                 return False
             if match.entry.tier == tier and (self.cuttable or len(match.entry) == len(ids)):

@@ -22,6 +22,7 @@ from ctypes import (
 from enum import IntEnum
 
 from localllm.native.bindings.llama import (
+    llama_adapter_lora_p as llama_adapter_lora_p,
     llama_batch as llama_batch,
     llama_context_p as llama_context_p,
     llama_context_params as llama_context_params,
@@ -81,6 +82,16 @@ lm_parser_p = c_void_p
 lm_drafter_p = c_void_p
 
 
+class lm_control(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("data", POINTER(c_float)),
+        ("scale", c_float),
+        ("layer_first", c_int32),
+        ("layer_last", c_int32),
+    ]
+
+
 class lm_row(Structure):
     __slots__ = ("_keep",)
     _fields_ = [
@@ -118,7 +129,7 @@ class lm_proposal(Structure):
     ]
 
 
-STRUCTURES: tuple[type[Structure], ...] = (lm_row, lm_proposal)
+STRUCTURES: tuple[type[Structure], ...] = (lm_control, lm_row, lm_proposal)
 LIBRARIES: tuple[str, ...] = ("localllm",)
 OPTIONAL: tuple[str, ...] = ()
 
@@ -149,6 +160,14 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_state_save": (c_int, (llama_context_p, llama_seq_id, POINTER(c_uint8), POINTER(c_size_t))),
     "lm_state_load": (c_int, (llama_context_p, llama_seq_id, POINTER(c_uint8), c_size_t)),
     "lm_abort_if_set": (c_bool, (c_void_p,)),
+    "lm_lora_check": (c_int, (llama_model_p, c_char_p)),
+    "lm_lora_load": (c_int, (llama_model_p, c_char_p, POINTER(llama_adapter_lora_p))),
+    "lm_control_check": (c_int, (llama_model_p,)),
+    "lm_control_load": (c_int, (llama_model_p, c_char_p, POINTER(c_float), POINTER(c_size_t))),
+    "lm_steer": (
+        c_int,
+        (llama_context_p, POINTER(llama_adapter_lora_p), POINTER(c_float), c_int32, POINTER(lm_control), c_int32),
+    ),
     "lm_sampler_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_sampler_p))),
     "lm_sampler_clone": (c_int, (lm_sampler_p, POINTER(lm_sampler_p))),
     "lm_sampler_free": (c_int, (lm_sampler_p,)),

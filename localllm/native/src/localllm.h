@@ -92,7 +92,8 @@ LM_API enum lm_status lm_log_take(char ** out);
 // ---- model and context ---------------------------------------------------------------------------------------------
 
 // What a GGUF file is, from its header alone: {"architecture", "type", "kind", "tensors", "metadata_keys"}.
-// "kind" is "model", "vocabulary" (no tensors), "projector", "adapter", "draft" (only with a target) or "other".
+// "kind" is "model", "vocabulary" (no tensors), "projector", "adapter", "control vector", "draft" (only with a target)
+// or "other".
 LM_API enum lm_status lm_file_info(const char * path, char ** out);
 
 // llama_model_load_from_file with failed assertions and messages turned into an error. Files that cannot stand alone
@@ -126,6 +127,36 @@ LM_API enum lm_status lm_state_load(struct llama_context * ctx, llama_seq_id seq
 
 // For llama_set_abort_callback: `data` points to an int32_t; a value other than 0 stops the computation.
 LM_API bool lm_abort_if_set(void * data);
+
+// ---- adapters -----------------------------------------------------------------------------------------------------
+
+// Whether a file is a LoRA adapter for this model: its kind, architecture, the shape and type of every tensor, and that
+// no value is NaN or infinite. Reads the whole file; safe while another thread computes with the model.
+LM_API enum lm_status lm_lora_check(const struct llama_model * model, const char * path);
+// Loads a LoRA adapter after a check of its header, and makes sure that a computation would use all of it. It lives as
+// long as the model, which frees it. Not while another thread computes with the model.
+LM_API enum lm_status lm_lora_load(struct llama_model * model, const char * path, struct llama_adapter_lora ** out);
+
+// Whether llama.cpp applies control vectors to this model: not every architecture does. Not while an adapter is loaded
+// on another thread.
+LM_API enum lm_status lm_control_check(struct llama_model * model);
+
+// The directions of a control vector (the format of llama.cpp's cvector-generator), `n_embd` values for each layer from
+// 1 on; layers that the file leaves out are zero. `*n` is the capacity of `data` on entry (0 and NULL to ask), the
+// number of values on return.
+LM_API enum lm_status lm_control_load(const struct llama_model * model, const char * path, float * data, size_t * n);
+
+// A control vector's share of what steers a context.
+typedef struct lm_control {
+    const float * data;  // as lm_control_load gives it
+    float scale;         // finite
+    int32_t layer_first; // 1 to layer_last
+    int32_t layer_last;  // up to the number of layers - 1
+} lm_control;
+
+// Puts exactly these LoRA adapters, and the sum of these control vectors, on a context; none of them: the model alone.
+LM_API enum lm_status lm_steer(struct llama_context * ctx, struct llama_adapter_lora ** loras, const float * scales,
+                               int32_t n_loras, const lm_control * controls, int32_t n_controls);
 
 // ---- sampler -------------------------------------------------------------------------------------------------------
 

@@ -1,96 +1,13 @@
 // Model files, models, contexts, tokens.
+#include "gguf_file.h"
 #include "guard.h"
 
-#include "gguf.h"
 #include "json.h"
 
-#include <algorithm>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 namespace {
-
-struct gguf_deleter {
-    void operator()(gguf_context * ctx) const { gguf_free(ctx); }
-};
-
-using gguf_ptr = std::unique_ptr<gguf_context, gguf_deleter>;
-
-std::string gguf_string(const gguf_context * ctx, const char * key) {
-    const int64_t id = gguf_find_key(ctx, key);
-    return id >= 0 && gguf_get_kv_type(ctx, id) == GGUF_TYPE_STRING ? gguf_get_val_str(ctx, id) : "";
-}
-
-// An unsigned scalar of any width; 0 if the key is missing.
-uint64_t gguf_count(const gguf_context * ctx, const std::string & key) {
-    const int64_t id = gguf_find_key(ctx, key.c_str());
-    if (id < 0) {
-        return 0;
-    }
-    switch (gguf_get_kv_type(ctx, id)) {
-    case GGUF_TYPE_UINT8:
-        return gguf_get_val_u8(ctx, id);
-    case GGUF_TYPE_UINT16:
-        return gguf_get_val_u16(ctx, id);
-    case GGUF_TYPE_UINT32:
-        return gguf_get_val_u32(ctx, id);
-    case GGUF_TYPE_UINT64:
-        return gguf_get_val_u64(ctx, id);
-    case GGUF_TYPE_INT32:
-        return static_cast<uint64_t>(std::max(0, gguf_get_val_i32(ctx, id)));
-    default:
-        return 0;
-    }
-}
-
-bool has_trunk(const gguf_context * ctx) {
-    for (int64_t i = 0; i < gguf_get_n_tensors(ctx); i++) {
-        if (std::strncmp(gguf_get_tensor_name(ctx, i), "blk.0.", 6) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// What the file is for, from its header.
-std::string file_kind(const gguf_context * ctx) {
-    const std::string architecture = gguf_string(ctx, "general.architecture");
-    const std::string type = gguf_string(ctx, "general.type");
-    if (architecture == "clip" || type == "mmproj") {
-        return "projector";
-    }
-    if (type == "adapter") {
-        return "adapter";
-    }
-    // EAGLE-3 and DFlash drafts read hidden states of their target.
-    if (architecture == "eagle3" || architecture == "dflash") {
-        return "draft";
-    }
-    if (architecture.empty() || (!type.empty() && type != "model")) {
-        return "other";
-    }
-    const bool split = gguf_count(ctx, "split.count") > 1;
-    if (gguf_get_n_tensors(ctx) == 0) {
-        return split ? "model" : "vocabulary";
-    }
-    // A file with prediction heads but without the layers under them crashes llama.cpp when a context is made.
-    if (!split && gguf_count(ctx, architecture + ".nextn_predict_layers") > 0 && !has_trunk(ctx)) {
-        return "draft";
-    }
-    return "model";
-}
-
-gguf_ptr read_header(const char * path) {
-    lm_error_capture errors;
-    gguf_init_params params = {/*no_alloc=*/true, /*ctx=*/nullptr};
-    gguf_ptr header(gguf_init_from_file(path, params));
-    if (!header) {
-        const std::string why = errors.text();
-        throw lm_error(LM_LOAD_FAILED, why.empty() ? "not a readable GGUF file" : why);
-    }
-    return header;
-}
 
 // A negative or undefined epsilon fails an assertion on a thread of the computation, where it cannot be caught.
 void require_sound_epsilons(const gguf_context * ctx) {
@@ -106,8 +23,8 @@ void require_sound_epsilons(const gguf_context * ctx) {
 }
 
 void require_standalone(const gguf_context * header) {
-    const std::string kind = file_kind(header);
-    if (kind == "projector" || kind == "adapter" || kind == "draft") {
+    const std::string kind = gguf_kind(header);
+    if (kind == "projector" || kind == "adapter" || kind == "control vector" || kind == "draft") {
         throw lm_error(LM_UNSUPPORTED, "this file is a " + kind + ", not a model that can stand alone");
     }
 }
@@ -159,11 +76,11 @@ lm_status lm_file_info(const char * path, char ** out) {
     return lm_guard(LM_LOAD_FAILED, [&] {
         lm_require(path, "path: NULL");
         lm_require(out, "out: NULL");
-        const gguf_ptr header = read_header(path);
+        const gguf_ptr header = gguf_header(path);
         common_json info = common_json::object();
         info["architecture"] = gguf_string(header.get(), "general.architecture");
         info["type"] = gguf_string(header.get(), "general.type");
-        info["kind"] = file_kind(header.get());
+        info["kind"] = gguf_kind(header.get());
         info["tensors"] = gguf_get_n_tensors(header.get());
         info["metadata_keys"] = gguf_get_n_kv(header.get());
         *out = lm_string_copy(info.dump_safe());
@@ -175,7 +92,7 @@ lm_status lm_model_load(const char * path, const llama_model_params * params, bo
         lm_require(path, "path: NULL");
         lm_require(params, "params: NULL");
         lm_require(out, "out: NULL");
-        const gguf_ptr header = read_header(path);
+        const gguf_ptr header = gguf_header(path);
         require_sound_epsilons(header.get());
         if (!any_kind) {
             require_standalone(header.get());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -35,6 +36,16 @@ def test_another_models_files_are_left_alone(store, caplog):
     store.write([1, 2], b"x", exact=False)
     assert list(DiskStore(store.folder, OTHER, 100_000).load()) == []
     assert len(files(store)) == 1 and caplog.text == ""
+
+
+def test_states_of_other_adapters_are_others(store, caplog):
+    plain, one, other = (store.write([1, 2], name, exact=False, steering=name) for name in (b"", b"one", b"other"))
+    for stored, name in ((plain, b""), (one, b"one"), (other, b"other")):
+        (found,) = DiskStore(store.folder, KEY, 100_000).load(name)
+        assert found == stored and bytes(store.read(found)) == name
+    assert list(store.load(b"none")) == [] and len(files(store)) == 3 and caplog.text == ""
+    assert store.read(dataclasses.replace(one, steering=b"other")) is None
+    assert DiskStore(store.folder, OTHER, 100_000).read(one) is None
 
 
 @pytest.mark.parametrize("at", [0, 7, 8, 12, 44, 52, 60, 64, 90, 96, 100, 104, -1])

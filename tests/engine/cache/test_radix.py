@@ -9,6 +9,7 @@ from localllm.engine.cache.radix import Entry, RadixTree
 
 IDS = st.lists(st.integers(-2, 2), min_size=1, max_size=9).map(tuple)
 TIERS = ("device", "ram")
+NAMESPACES = st.sampled_from([b"", b"a", b"b"])
 BUDGETS = {"ram": 40}
 
 
@@ -23,7 +24,8 @@ class Model:
         return sum(entry.n_bytes for entry in self.entries if entry.tier == tier)
 
     def add(self, entry: Entry) -> bool:
-        old = next((other for other in self.entries if (other.tier, other.ids) == (entry.tier, entry.ids)), None)
+        place = entry.namespace, entry.tier, entry.ids
+        old = next((other for other in self.entries if (other.namespace, other.tier, other.ids) == place), None)
         budget = BUDGETS.get(entry.tier)
         victims: list[Entry] = []
         if budget is not None:
@@ -43,12 +45,14 @@ class Model:
         self.entries.append(entry)
         return True
 
-    def matches(self, query: tuple[int, ...]) -> dict[int, int]:
+    def matches(self, query: tuple[int, ...], namespace: bytes) -> dict[int, int]:
         """id(entry) -> covered length, of all that cover anything."""
         covered = {}
         for entry in self.entries:
             common = 0
-            while common < min(len(entry.ids), len(query)) and entry.ids[common] == query[common]:
+            while (
+                entry.namespace == namespace and common < min(len(entry.ids), len(query)) and entry.ids[common] == query[common]
+            ):
                 common += 1
             if common and (not entry.exact or common == len(entry.ids)):
                 covered[id(entry)] = common
@@ -56,6 +60,11 @@ class Model:
 
 
 def smallest_number_of_nodes(entries: list[Entry]) -> int:
+    """Nodes of compressed trees, one for each namespace."""
+    return sum(nodes_of([entry for entry in entries if entry.namespace == each]) for each in {e.namespace for e in entries})
+
+
+def nodes_of(entries: list[Entry]) -> int:
     """Nodes of a compressed tree: every entry's end, and every place where two entries part."""
     ends = {entry.ids for entry in entries}
     parts = set()
@@ -71,11 +80,11 @@ def smallest_number_of_nodes(entries: list[Entry]) -> int:
 
 OPERATIONS = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.sampled_from(TIERS), IDS, st.integers(0, 25), st.booleans(), st.integers(0, 1)),
+        st.tuples(st.just("add"), st.sampled_from(TIERS), IDS, st.integers(0, 25), st.booleans(), st.integers(0, 1), NAMESPACES),
         st.tuples(st.just("remove"), st.integers(0, 30)),
         st.tuples(st.just("touch"), st.integers(0, 30)),
         st.tuples(st.just("unpin"), st.integers(0, 30)),
-        st.tuples(st.just("match"), IDS),
+        st.tuples(st.just("match"), IDS, NAMESPACES),
     ),
     max_size=40,
 )
@@ -88,13 +97,13 @@ def test_random_operations_agree_with_the_model(operations):
     tree, model = RadixTree(BUDGETS, evicted.append), Model()
     for operation, *arguments in operations:
         if operation == "add":
-            tier, ids, n_bytes, exact, pins = arguments
-            entry = Entry(tier, ids, None, n_bytes, exact, pins)
+            tier, ids, n_bytes, exact, pins, namespace = arguments
+            entry = Entry(tier, ids, None, n_bytes, exact, pins, namespace=namespace)
             assert tree.add(entry) == model.add(entry)
         elif operation == "match":
-            (query,) = arguments
-            found = list(tree.matches(query))
-            assert {id(match.entry): match.length for match in found} == model.matches(query)
+            query, namespace = arguments
+            found = list(tree.matches(query, namespace))
+            assert {id(match.entry): match.length for match in found} == model.matches(query, namespace)
             assert [match.length for match in found] == sorted((match.length for match in found), reverse=True)
         elif model.entries:
             entry = model.entries[arguments[0] % len(model.entries)]
@@ -110,6 +119,7 @@ def test_random_operations_agree_with_the_model(operations):
         assert sorted(map(id, tree)) == sorted(map(id, model.entries)) and evicted == model.evicted
         assert {tier: tree.n_bytes(tier) for tier in TIERS} == {tier: model.used(tier) for tier in TIERS}
         assert tree.n_nodes() == smallest_number_of_nodes(model.entries)
+        assert set(tree._roots) == {entry.namespace for entry in model.entries}, "an empty root must not stay"
 
 
 def test_a_side_branch_helps_as_far_as_it_goes_along():
