@@ -2,9 +2,10 @@
 
     PYTHON benchmarks/children.py KIND '{"model": ..., "n_ctx": ..., "parallel": ..., "threads": ..., "prefix_cache": ...}'
 
-It says "ready", then answers each line on standard input, an order {"prompts": [[token ids]], "n_tokens", "cache", "stream",
-"boundaries"}, with a line of JSON: seconds until the last token of all answers, seconds to the first token of each ("first"),
-prompt tokens computed, and the tokens of each answer. All prompts of an order arrive together.
+It says what its kernels were compiled for. Then it answers each line on standard input, an order {"prompts": [[token ids]],
+"n_tokens", "cache", "stream", "boundaries"}, with a line of JSON: seconds until the last token of all answers ("seconds"), seconds to
+the first token of each ("first"), prompt tokens computed ("computed"), and the tokens of each answer ("answers"). All prompts of an
+order arrive together.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from collections.abc import Callable
 from typing import Any
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
+Measured = tuple[Ask, str]
 
 
-def localllm(setup: dict[str, Any]) -> Ask:
+def localllm(setup: dict[str, Any]) -> Measured:
     """localllm's engine."""
     import queue
 
@@ -69,17 +71,18 @@ def localllm(setup: dict[str, Any]) -> Ask:
         computed = engine.stats().computed_tokens - before - n_decoded
         return {"seconds": last - begin, "first": first, "computed": computed, "answers": answers}
 
-    return ask
+    return ask, engine.model.native.json_call("lm_build_info")["system_info"]
 
 
-def bare(setup: dict[str, Any]) -> Ask:
+def bare(setup: dict[str, Any]) -> Measured:
     """No engine: all prompts in batches of n_batch tokens, then one batch per step with a token of every sequence."""
     from bare import BatchedLoop
 
-    return BatchedLoop(setup["model"], setup["n_ctx"], setup["parallel"], setup["threads"]).ask
+    loop = BatchedLoop(setup["model"], setup["n_ctx"], setup["parallel"], setup["threads"])
+    return loop.ask, loop.native.json_call("lm_build_info")["system_info"]
 
 
-def llama_cpp_python(setup: dict[str, Any]) -> Ask:
+def llama_cpp_python(setup: dict[str, Any]) -> Measured:
     """llama-cpp-python's Llama.generate, one request after another."""
     import llama_cpp
 
@@ -121,10 +124,10 @@ def llama_cpp_python(setup: dict[str, Any]) -> Ask:
         computed = counted[0] - sum(len(answer) - 1 for answer in answers)
         return {"seconds": seconds, "first": first, "computed": computed, "answers": answers}
 
-    return ask
+    return ask, llama_cpp.llama_print_system_info().decode()
 
 
-def xllamacpp(setup: dict[str, Any]) -> Ask:
+def xllamacpp(setup: dict[str, Any]) -> Measured:
     """llama-server inside the process, asked over HTTP, with a thread and a connection per request."""
     import http.client
     import threading
@@ -161,7 +164,8 @@ def xllamacpp(setup: dict[str, Any]) -> Ask:
         result["last"] = time.perf_counter()
         connection.close()
 
-    def ask(order: dict[str, Any]) -> dict[str, Any]:
+    # The server stops when nobody holds it.
+    def ask(order: dict[str, Any], server: Any = server) -> dict[str, Any]:
         results: list[dict[str, Any]] = [{} for _ in order["prompts"]]
         shared = {
             **fixed,
@@ -188,11 +192,10 @@ def xllamacpp(setup: dict[str, Any]) -> Ask:
             "answers": [result["tokens"] for result in results],
         }
 
-    ask.server = server  # it stops when nobody holds it
-    return ask
+    return ask, package.get_system_info()
 
 
-KINDS: dict[str, Callable[[dict[str, Any]], Ask]] = {
+KINDS: dict[str, Callable[[dict[str, Any]], Measured]] = {
     "localllm": localllm,
     "bare": bare,
     "llama-cpp-python": llama_cpp_python,
@@ -204,8 +207,8 @@ def main() -> None:
     # What the libraries print goes to standard error: standard output is for the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    ask = KINDS[sys.argv[1]](json.loads(sys.argv[2]))
-    print('"ready"', file=answers, flush=True)
+    ask, kernels = KINDS[sys.argv[1]](json.loads(sys.argv[2]))
+    print(json.dumps(kernels), file=answers, flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         for line in sys.stdin:
             print(json.dumps(ask(json.loads(line))), file=answers, flush=True)

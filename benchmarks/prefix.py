@@ -55,15 +55,20 @@ def record(figures: Figures, case: str, name: str, result: dict[str, Any], n_dis
 
 def turn(options: argparse.Namespace, reference: str, case: str, figures: Figures) -> None:
     vocabulary = open_vocabulary(reference)
-    question = texts.plain(vocabulary, "<|im_end|>\n<|im_start|>user\nAnd then?<|im_end|>\n<|im_start|>assistant\n")
+    end, header = (texts.plain(vocabulary, text) for text in ("<|im_end|>\n", "<|im_start|>assistant\n"))
+    question = texts.plain(vocabulary, "<|im_start|>user\nAnd then?")
     with running(options, KINDS, {"model": str(resolve(reference)), "n_ctx": 4096, "parallel": 2}) as programs:
         for at in range(options.rounds + 1):
-            history = texts.tokens(vocabulary, at, options.history, "<|im_start|>user\n")
+            words = texts.tokens(vocabulary, at, options.history - len(end) - len(header), "<|im_start|>user\n")
+            history = [*words, *end, *header]
+            starts = [len(words) + len(end)]  # where messages begin
             for name in in_turn(programs, at):
                 # The answer is the program's own: nobody computes what it has not said.
-                answer = ask(name, programs[name], [history], 8)["answers"][0]
-                prompt = [*history, *answer, *question]
-                result = ask(name, programs[name], [prompt], 8, boundaries=[len(history), len(history) + len(answer)])
+                answer = ask(name, programs[name], [history], 8, boundaries=starts)["answers"][0]
+                said = [*history, *answer, *end]
+                prompt = [*said, *question, *end, *header]
+                more = [*starts, len(said), len(said) + len(question) + len(end)]
+                result = ask(name, programs[name], [prompt], 8, boundaries=more)
                 if at:  # round 0 warms up
                     record(figures, case, name, result, len(prompt))
 

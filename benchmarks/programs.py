@@ -55,7 +55,7 @@ class Program:
         variables = {"GOMP_SPINCOUNT": "1000", **os.environ, **(environment or {})}
         command = [python, str(HERE / "children.py"), kind, json.dumps(setup)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
-        self._read()
+        self.kernels: str = self._read()
 
     def _read(self) -> Any:
         assert self.process.stdout is not None
@@ -101,6 +101,7 @@ def running(options: argparse.Namespace, kinds: dict[str, dict[str, Any]], setup
             if python := pythons[kind]:
                 programs[name] = Program(python, kind, {"threads": options.threads, **setup, **more}, environment)
                 stack.callback(programs[name].close)
+                print(f"{name}: {programs[name].kernels}", file=sys.stderr)
         yield programs
 
 
