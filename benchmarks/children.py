@@ -3,9 +3,9 @@
     PYTHON benchmarks/children.py KIND '{"model": ..., "n_ctx": ..., "parallel": ..., "threads": ..., "prefix_cache": ...}'
 
 It says what its kernels were compiled for. Then it answers each line on standard input, an order {"prompts": [[token ids]],
-"n_tokens", "cache", "stream", "boundaries"}, with a line of JSON: seconds until the last token of all answers ("seconds"), seconds to
-the first token of each ("first"), prompt tokens computed ("computed"), and the tokens of each answer ("answers"). All prompts of an
-order arrive together.
+"n_tokens", "cache", "stream", "boundaries"}, with a line of JSON: seconds until the last token of all answers ("seconds"),
+seconds to the first token of each ("first"), prompt tokens computed ("computed"), and the tokens of each answer ("answers"). All
+prompts of an order arrive together.
 """
 
 from __future__ import annotations
