@@ -41,13 +41,11 @@ def measure(engine: Engine, prompt: list[int]) -> dict[str, float]:
     return {"first": first, "seconds": time.perf_counter() - begin, "computed": engine.stats().computed_tokens - before - 7}
 
 
-def wait_for_files(folder: Path) -> float:
-    """Until the state of the prompt, the largest by far, is there; returns the size of all files."""
-    while True:
-        sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.name.startswith(".")]
-        if sizes and max(sizes) > 2**20:
-            return sum(sizes)
+def wait_for_files(engine: Engine, folder: Path) -> float:
+    """Until nothing is left to be written; returns the size of all files."""
+    while engine._core.residents.next_to_store() is not None:
         time.sleep(0.05)
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def child(role: str, order: dict[str, Any]) -> dict[str, float]:
@@ -60,7 +58,7 @@ def child(role: str, order: dict[str, Any]) -> dict[str, float]:
             measure(engine, order["warm_up"])
         result = measure(engine, order["prompt"])
         if role == "write":
-            result["mebibytes"] = wait_for_files(Path(folder)) / 2**20
+            result["mebibytes"] = wait_for_files(engine, Path(folder)) / 2**20
     return {**result, "load": loaded}
 
 
