@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 ARGS   ?=
+BENCH  ?= decode
 
 VENV      := .venv
 BIN       := $(VENV)/bin
@@ -31,7 +32,7 @@ help:
 	@echo "make check       formatting, lint, types, C++ formatting, and drift of the generated bindings"
 	@echo "make build       build the C++ code that changed, into the installed package"
 	@echo "make dist-check  build the sdist, a wheel from it, and run that without a compiler (several minutes)"
-	@echo "make bench       measure decoding with the embedded model, or with MODEL=FILE.gguf (ARGS=--peer ... compares)"
+	@echo "make bench       run benchmarks/decode.py, or another one by BENCH=throughput, with the embedded model or MODEL=FILE.gguf"
 	@echo "make clean       remove what was built; $(VENV) and vendor/llama.cpp stay"
 	@echo
 	@echo "PYTHON=python3.12 chooses the Python that $(VENV) is made with (3.10 or newer)."
@@ -60,7 +61,7 @@ dist-check: $(VENV)/.stamp-dev $(VENV)/.stamp-model
 
 bench: $(VENV)/.stamp-install $(VENV)/.stamp-model
 	$(build-native)
-	$(BIN)/python benchmarks/decode.py "$(MODEL)" $(ARGS)
+	$(BIN)/python benchmarks/$(BENCH).py "$(MODEL)" $(ARGS)
 
 clean:
 	rm -rf build dist localllm/lib .pytest_cache .mypy_cache .ruff_cache .hypothesis

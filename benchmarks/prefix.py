@@ -1,117 +1,114 @@
 """What the prefix cache saves: prompt tokens computed, and time to first token.
 
-    python benchmarks/prefix.py MODEL.gguf [--rounds 5] [--threads 2]
+    python benchmarks/prefix.py [MODEL] [--hybrid MODEL] [--peer-xllamacpp PYTHON] [--rounds 5] [--json FILE]
 
-- turn:     the second turn of a chat of about 1,500 tokens, warm against cold (prefix_cache=False);
-- document: eight questions about one document of about 1,160 tokens, arriving together, with and without the cache;
-- agents:   eight agents with one system prompt of about 600 tokens, arriving together, likewise.
+- turn:     a chat of 1,500 tokens, continued by its answer and a short question; "turn, hybrid" is the same with --hybrid, whose
+            state cannot be cut;
+- document: eight questions about one document of 1,160 tokens, arriving together, 16 tokens of answer each;
+- agents:   eight agents with one system prompt of 600 tokens with tools, arriving together, 16 tokens of answer each.
 
-Both engines live in this process and are asked in turn, round by round; every round has texts of its own. Printed are medians and
-the medians of the ratios within a round.
+"cold" computes everything: localllm without a prefix cache, xllamacpp with `cache_prompt` false in each request. All are asked in
+turn, round by round; the time to the first token is the median over the requests of an order; every round has texts of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import queue
-import random
 import statistics
-import time
+from pathlib import Path
 from typing import Any
 
-from localllm import ContextConfig, Delta, Engine, Finished, Request, SamplingParams
+import texts
+from programs import Figures, Program, in_turn, open_vocabulary, peer_arguments, running
 
-GREEDY = SamplingParams(temperature=0, ignore_eos=True)
-WORDS = ["river", "mountain", "window", "garden", "silver", "morning", "letter", "bridge", "candle", "winter", "stone", "harbour"]
+from localllm.hub.reference import resolve
 
-
-def text(seed: int, n_words: int) -> str:
-    """Words that differ from round to round."""
-    return " ".join(random.Random(seed).choices(WORDS, k=n_words))
-
-
-class Counter:
-    """Counts the tokens that an engine computes."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.n_tokens = engine, 0
-        runner = engine._core.runner
-        run = runner.run
-
-        def counting(chunks: Any) -> Any:
-            self.n_tokens += sum(chunk.n_tokens for chunk in chunks)
-            return run(chunks)
-
-        runner.run = counting  # type: ignore[method-assign]
-
-    def ask(self, prompts: list[str], n_tokens: int) -> tuple[int, float, float]:
-        """All prompts at once. Prompt tokens computed, seconds to the first token of the first one, seconds for all."""
-        self.n_tokens = 0
-        requests = [
-            Request(prompt=tuple(self.engine.model.tokenize(prompt, True, True)), max_tokens=n_tokens, sampling=GREEDY)
-            for prompt in prompts
-        ]
-        events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        begin = time.perf_counter()
-        for request in requests:
-            self.engine.submit(request, lambda event: events.put((event, time.perf_counter())))
-        first, open_requests, last = 0.0, len(requests), begin
-        while open_requests:
-            event, last = events.get()
-            if isinstance(event, Delta):
-                first = first or last
-            elif isinstance(event, Finished):
-                open_requests -= 1
-            else:
-                raise event.error
-        return self.n_tokens - len(requests) * (n_tokens - 1), first - begin, last - begin
-
-
-def turn(counter: Counter, seed: int) -> tuple[int, float, float]:
-    history = f"<|im_start|>user\n{text(seed, 1100)}<|im_end|>\n<|im_start|>assistant\n"
-    counter.ask([history], 8)
-    return counter.ask([f"{history}Well.<|im_end|>\n<|im_start|>user\nAnd then?<|im_end|>\n<|im_start|>assistant\n"], 8)
-
-
-def together(counter: Counter, seed: int, n_words: int, n_tokens: int) -> tuple[int, float, float]:
-    document = text(seed, n_words)
-    return counter.ask([f"{document}\nQuestion {n}: {WORDS[n]}?" for n in range(8)], n_tokens)
-
-
-CASES = {
-    "turn": turn,
-    "document": lambda counter, seed: together(counter, seed, 850, 16),
-    "agents": lambda counter, seed: together(counter, seed, 440, 16),
+HYBRID = Path(__file__).parent.parent / "tests/models/trained/tiny-trained-qwen35.gguf"
+KINDS: dict[str, dict[str, Any]] = {
+    "localllm": {},
+    "localllm cold": {"prefix_cache": False},
+    "xllamacpp": {},
+    "xllamacpp cold": {},
+}
+TITLES = {
+    "computed": "prompt tokens computed",
+    "of_distinct": "prompt tokens computed, by distinct ones",
+    "first": "seconds to the first token",
+    "seconds": "seconds for all",
 }
 
 
+def ask(name: str, program: Program, prompts: list[list[int]], n_tokens: int, **order: Any) -> dict[str, Any]:
+    return program.ask(prompts, n_tokens, cache="cold" not in name, **order)
+
+
+def record(figures: Figures, case: str, name: str, result: dict[str, Any], n_distinct: int) -> None:
+    figures.add(
+        case,
+        name,
+        computed=result["computed"],
+        of_distinct=result["computed"] / n_distinct,
+        first=statistics.median(result["first"]),
+        seconds=result["seconds"],
+    )
+
+
+def turn(options: argparse.Namespace, reference: str, case: str, figures: Figures) -> None:
+    vocabulary = open_vocabulary(reference)
+    end, header = (texts.plain(vocabulary, text) for text in ("<|im_end|>\n", "<|im_start|>assistant\n"))
+    question = texts.plain(vocabulary, "<|im_start|>user\nAnd then?")
+    with running(options, KINDS, {"model": str(resolve(reference)), "n_ctx": 4096, "parallel": 2}) as programs:
+        for at in range(options.rounds + 1):
+            words = texts.tokens(vocabulary, at, options.history - len(end) - len(header), "<|im_start|>user\n")
+            history = [*words, *end, *header]
+            starts = [len(words) + len(end)]  # where messages begin
+            for name in in_turn(programs, at):
+                # The answer is the program's own: nobody computes what it has not said.
+                answer = ask(name, programs[name], [history], 8, boundaries=starts)["answers"][0]
+                said = [*history, *answer, *end]
+                prompt = [*said, *question, *end, *header]
+                more = [*starts, len(said), len(said) + len(question) + len(end)]
+                result = ask(name, programs[name], [prompt], 8, boundaries=more)
+                if at:  # round 0 warms up
+                    record(figures, case, name, result, len(prompt))
+
+
+def together(options: argparse.Namespace, figures: Figures) -> None:
+    vocabulary = open_vocabulary(options.model)
+    with running(options, KINDS, {"model": str(resolve(options.model)), "n_ctx": 12288, "parallel": 8}) as programs:
+        for name, program in programs.items():
+            ask(name, program, [texts.tokens(vocabulary, 0, 64)], 8)
+        for at in range(options.rounds):
+            document = texts.tokens(vocabulary, 100 + at, options.document)
+            questions = [texts.plain(vocabulary, f"\nQuestion {n}: what of the {texts.WORDS[n]}?") for n in range(8)]
+            about_it = [document + question for question in questions]
+            agents = texts.agents(vocabulary, 200 + at, options.system, 8)
+            for case, prompts in (("document", about_it), ("agents", agents)):
+                for name in in_turn(programs, at):
+                    record(figures, case, name, ask(name, programs[name], prompts, 16), texts.distinct(prompts))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = peer_arguments(__doc__)
+    parser.add_argument("--hybrid", default=str(HYBRID), help="a GGUF file of a hybrid or recurrent model")
+    parser.add_argument("--history", type=int, default=1500, help="tokens of the chat before its second turn")
+    parser.add_argument("--document", type=int, default=1160, help="tokens of the document")
+    parser.add_argument("--system", type=int, default=600, help="tokens of the agents' system prompt")
+    parser.add_argument("--only", choices=["turn", "hybrid", "together"], help="one part of it")
     options = parser.parse_args()
-    engines = {
-        name: Engine(
-            options.model,
-            context=ContextConfig(n_ctx=12288, parallel=8, n_threads=options.threads, prefix_cache=name == "warm"),
-        )
-        for name in ("warm", "cold")
-    }
-    counters = {name: Counter(engine) for name, engine in engines.items()}
-    for case, run in CASES.items():
-        results: dict[str, list[tuple[int, float, float]]] = {name: [] for name in counters}
-        for round_number in range(options.rounds):
-            for name, counter in counters.items():
-                results[name].append(run(counter, 1000 * list(CASES).index(case) + round_number))
-        for name, rows in results.items():
-            computed, first, whole = (statistics.median(column) for column in zip(*rows, strict=True))
-            print(f"{case:9s} {name:5s} {computed:7.0f} prompt tokens  first token {first:7.3f} s  all {whole:7.3f} s")
-        for place, what in ((0, "computed"), (1, "first token"), (2, "all")):
-            ratios = [one[place] / other[place] for one, other in zip(results["warm"], results["cold"], strict=True)]
-            print(f"{case:9s} warm/cold {what}: {statistics.median(ratios):.3f}")
-    for engine in engines.values():
-        engine.close()
+    figures = Figures()
+    if options.only in (None, "turn"):
+        turn(options, options.model, "turn", figures)
+    if options.only in (None, "hybrid"):
+        turn(options, options.hybrid, "turn, hybrid", figures)
+    if options.only in (None, "together"):
+        together(options, figures)
+    figures.print(TITLES, base="localllm")
+    for case, programs in figures.values.items():
+        if "xllamacpp cold" in programs:
+            ratio = figures.ratio(case, "xllamacpp", "xllamacpp cold", "first")
+            print(f"{case}: xllamacpp / xllamacpp cold, seconds to the first token: {ratio:.3f}")
+    figures.write(options.json, options)
 
 
 if __name__ == "__main__":
