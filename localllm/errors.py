@@ -73,6 +73,10 @@ class ClosedError(LocalLLMError, RuntimeError):
     """The engine or model was closed before or while the call ran."""
 
 
+class StateError(LocalLLMError, ValueError):
+    """A saved state is damaged, or belongs to another model, other options or another version; or there is none to save."""
+
+
 class TemplateError(ModelError, ValueError):
     """The chat template cannot render these messages, or the answer cannot be parsed in its format."""
 

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from localllm.chat.answer import AnswerReader, collect
 from localllm.chat.prompt import ChatOptions, Prompt, render
 from localllm.chat.types import ChatDelta, ChatMessage, ChatResult
+from localllm.engine.cache.disk import write_atomically
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
 from localllm.engine.embedder import Embedder, Pooling, Row
 from localllm.engine.engine import Engine
@@ -418,6 +419,48 @@ class LocalModel:
     def render(self, messages: Messages, **options: Any) -> str:
         """The prompt that the template makes of messages; `options` are fields of ChatOptions."""
         return render(self._template(), messages, ChatOptions(**_only(options, ChatOptions))).text
+
+    # ---- saved states
+
+    def save_state(self, prompt: str | Messages, path: File | None = None, **options: Any) -> bytes:
+        """The computed state of a text or conversation, to go on from it later, also in another process.
+
+        Args:
+            prompt: a text as of `complete`, or messages as of `chat`.
+            path: a file to write it to, replaced as a whole; None: only return it.
+            options: as of `complete` or `chat`; only what changes the prompt or its state matters.
+
+        Returns:
+            bytes for `load_state`.
+
+        Raises:
+            StateError: It cannot be saved (`prefix_cache=False`, or no room).
+            LocalLLMError: As `complete` or `chat`.
+        """
+        options.setdefault("sampling", SamplingParams(temperature=0))
+        request = self._completion(prompt, options) if isinstance(prompt, str) else self._chat_request(prompt, options)[0]
+        data = self.engine.save_state(request)
+        if path is not None:
+            write_atomically(Path(path), data)
+        return data
+
+    def load_state(self, state: bytes | File, **options: Any) -> int:
+        """Makes a saved state resident: prompts that begin alike go on from it.
+
+        Args:
+            state: bytes of `save_state`, or the file that it wrote.
+            options: `loras` and `control_vectors`, as when it was saved.
+
+        Returns:
+            int, tokens of the state.
+
+        Raises:
+            StateError: It is damaged, or belongs to another model, other options or adapters; the message says which. Nothing
+                is changed then.
+            OSError: The file cannot be read.
+        """
+        data = state if isinstance(state, (bytes, bytearray)) else Path(state).read_bytes()
+        return len(self.engine.load_state(bytes(data), _request((0,), self._steered(options))))
 
     # ---- vectors and scores
 

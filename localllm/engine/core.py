@@ -16,6 +16,7 @@ from localllm.engine.adapters import Adapters
 from localllm.engine.cache.disk import DiskStore, Stored, state_key
 from localllm.engine.cache.radix import Entry
 from localllm.engine.cache.resident import DEVICE, RAM, Action, Residents
+from localllm.engine.cache.saved import Saved, pack
 from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.errands import Errands
 from localllm.engine.request import (
@@ -42,6 +43,7 @@ from localllm.errors import (
     LocalLLMError,
     NativeError,
     QueueFullError,
+    StateError,
 )
 from localllm.native.bindings import localllm as localllm_h
 from localllm.native.handles import Model
@@ -62,6 +64,7 @@ class Core:
     """What the thread works with. It does not know the Engine, so that an Engine nobody holds can be collected."""
 
     def __init__(self, model: Model, config: ContextConfig) -> None:
+        self.config = config
         self.runner = Runner(model, config)
         self.residents = Residents(
             self.runner.n_slots,
@@ -214,6 +217,67 @@ class Core:
                 self.closing = True
                 self._failure = error
             self._fail_all(error)
+
+    # ---- saved states
+
+    def state_facts(self, steering: Steering) -> dict[str, Any]:
+        """All that a state depends on, by name."""
+        facts = _state_facts(self.runner.model, self.config)
+        return {"model": state_key(self.runner.model.path, ()).hex(), "adapters": steering.key.hex(), **facts}
+
+    def export(self, ids: tuple[int, ...], steering: Steering) -> bytes:
+        """The state after `ids`, which a request for them has just left resident. On the engine's thread."""
+        self._carry_out()
+        for match in self.residents.tree.matches(ids, steering.key):
+            entry = match.entry
+            if entry.tier == DEVICE and match.length == len(ids) and (self.residents.cuttable or len(entry) == len(ids)):
+                return pack(self.state_facts(steering), ids, self._saved_part(entry, len(ids)), not self.residents.cuttable)
+        raise StateError("no state was kept to be saved; the prefix cache needs room for it (kept_sequences, n_ctx)")
+
+    def _saved_part(self, entry: Entry, length: int) -> Any:
+        if len(entry) == length:
+            return self.runner.save(entry.payload)
+        entry.pins += 1
+        try:
+            part = self.residents.spare(entry.payload, length)
+        finally:
+            entry.pins -= 1
+        if part < 0:
+            raise StateError("no sequence is free for a moment to take the state from; try again later")
+        self._carry_out()
+        try:
+            return self.runner.save(part)
+        finally:
+            self.residents.abandon(part)
+
+    def import_state(self, saved: Saved, steering: Steering) -> None:
+        """Makes a state resident. From any thread.
+
+        Raises:
+            StateError: There is no room for it, or llama.cpp refuses it; nothing is changed but for idle prefixes that made way.
+        """
+        if len(saved.ids) > self.runner.n_ctx:
+            raise StateError(f"this state holds {len(saved.ids)} tokens, the context {self.runner.n_ctx}; raise n_ctx")
+        if not self.residents.keep:
+            raise StateError("states can be loaded only with prefix_cache=True")
+
+        def load() -> None:
+            self._carry_out()
+            slot = self.residents.vacant(len(saved.ids))
+            if slot is None:
+                raise StateError("the running requests leave no room for this state; try again later")
+            self._carry_out()
+            if not self.runner.restore(slot, saved.body):
+                self.residents.abandon(slot)
+                raise StateError("llama.cpp refuses this state; it was saved by another build, or for another context")
+            self.residents.leave(slot, saved.ids, steering.key)
+
+        self._on_thread(load)
+
+    def _carry_out(self) -> None:
+        """Brings the slots to where the cache's books are."""
+        for action in self.runner.apply(self.residents.take_actions(), self._copy_of, self.residents.stashed):
+            self._start_over(action)
 
     def _take_work(self) -> bool:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
@@ -447,11 +511,15 @@ _MAX_STORED_KEYS = 1000
 _STATE_FIELDS = ("flash_attention", "type_k", "type_v", "swa_full", "rope_freq_base", "rope_freq_scale")
 
 
+def _state_facts(model: Model, config: ContextConfig) -> dict[str, Any]:
+    build = model.native.json_call("lm_build_info")["llama_commit"]
+    return {"llama.cpp": build, **{name: getattr(config, name) for name in _STATE_FIELDS}}
+
+
 def _open_store(model: Model, config: ContextConfig) -> DiskStore | None:
     if not config.cache_dir or not config.prefix_cache:
         return None
-    build = model.native.json_call("lm_build_info")["llama_commit"]
-    key = state_key(model.path, [build, *(getattr(config, name) for name in _STATE_FIELDS)])
+    key = state_key(model.path, list(_state_facts(model, config).values()))
     try:
         return DiskStore(Path(config.cache_dir).expanduser(), key, config.cache_disk_bytes, config.cache_read_only)
     except OSError as error:

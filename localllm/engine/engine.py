@@ -8,9 +8,12 @@ import queue
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from localllm.engine.cache.saved import unpack
 from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.core import Core
 from localllm.engine.params import model_params
@@ -26,9 +29,7 @@ from localllm.engine.request import (
 )
 from localllm.engine.stats import EngineStats
 from localllm.engine.steering import UNSTEERED
-from localllm.errors import (
-    UnsupportedModelError,
-)
+from localllm.errors import StateError, UnsupportedModelError
 from localllm.native.handles import Model
 from localllm.native.library import load
 
@@ -185,6 +186,59 @@ class Engine:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def save_state(self, request: Request) -> bytes:
+        """The state after the prompt of a request, to go on from later, also in another process.
+
+        What is resident already is not computed again. Asking later for a prompt that begins with this one continues from
+        the state once it was loaded; models whose state cannot be cut need the whole of it.
+
+        Args:
+            request: Request; its prompt and adapters count.
+
+        Returns:
+            bytes for `load_state`.
+
+        Raises:
+            StateError: Nothing is kept here (`prefix_cache=False`), or there was no room.
+            LocalLLMError: As `submit`, and whatever ended the request.
+        """
+        if not self.config.prefix_cache:
+            raise StateError("states are saved from the prefix cache, which is off (prefix_cache=False)")
+        core, steering = self._core, self._core.steering(request)
+        result: Future[bytes] = Future()
+
+        def sink(event: Event) -> None:
+            if isinstance(event, Failed):
+                result.set_exception(event.error)
+            elif isinstance(event, Finished):
+                # Here, on the engine's thread, nobody can have taken the state away yet.
+                try:
+                    result.set_result(core.export(request.prompt, steering))
+                except Exception as error:
+                    result.set_exception(error)
+
+        core.submit(replace(request, max_tokens=1, speculate=False, stop=(), grammar={}), sink, steering)
+        return result.result()
+
+    def load_state(self, data: bytes, request: Request | None = None) -> tuple[int, ...]:
+        """Makes a saved state resident, as if its prompt had just been asked.
+
+        Args:
+            data: bytes of `save_state`.
+            request: Request, whose adapters the state was computed with; None: none.
+
+        Returns:
+            The token ids of the prompt.
+
+        Raises:
+            StateError: The bytes are damaged, or belong to another model, other options, adapters or another version; or there is
+                no room. The cache is as it was.
+        """
+        steering = self._core.steering(request) if request else UNSTEERED
+        saved = unpack(self._core.state_facts(steering), data)
+        self._core.import_state(saved, steering)
+        return saved.ids
 
     def stats(self) -> EngineStats:
         """What the engine has done so far and holds now."""

@@ -238,7 +238,7 @@ class Runner:
                     self._cut(action.slot, action.length)
             elif action.kind == "restore":
                 assert action.entry is not None
-                if not self._restore(action.slot, read(action.entry)):
+                if not self.restore(action.slot, read(action.entry)):
                     failed.append(action)
             elif action.kind == "save":
                 data = self.save(action.slot)
@@ -261,7 +261,8 @@ class Runner:
         self.rates.copied(size.value, time.perf_counter() - begin)
         return data
 
-    def _restore(self, slot: int, data: Any) -> bool:
+    def restore(self, slot: int, data: Any) -> bool:
+        """Puts a copied state into an empty slot; false, and the slot is empty, if llama.cpp refuses it."""
         if data is None:
             return False
         buffer = (ctypes.c_uint8 * len(data)).from_buffer(data)

@@ -1,8 +1,9 @@
 """Which sequences put how many tokens into the next batch. Pure policy: no native calls, no clock.
 
 Every running sequence that has an answer under way gets its one token first, so no stream waits for another's prompt. What is
-left of the batch goes to prompts, in order of arrival: a whole batch if nobody is streaming, else one micro-batch, so that a
-long prompt delays the running streams by no more than that. A batch holds sequences of one steering; turns.py says of which.
+left of the batch goes to prompts, in order of arrival: a whole batch if nobody is streaming, else the rest of a micro-batch, so
+that a long prompt delays the running streams by no more than that. A batch holds sequences of one steering; turns.py says of
+which.
 
 A waiting request starts when a place is free and its tokens fit into the cells that are left or can be freed of idle prefixes. It
 goes on from the longest prefix that is resident. If a running sequence is about to compute more of the same prefix, the request
@@ -181,7 +182,11 @@ class Scheduler:
         chunks = [
             Chunk(sequence, sequence.n_computed, sequence.n_pending, decode=True) for sequence in group if sequence.decoding
         ]
-        room = min(self.n_batch - sum(chunk.count for chunk in chunks), n_prompt)
+        n_decode = sum(chunk.count for chunk in chunks)
+        room = min(self.n_batch - n_decode, n_prompt)
+        if chunks:
+            # One token more than a micro-batch would be a second pass over all weights.
+            room = min(room, max(1, self.n_ubatch - n_decode))
         for sequence in group:
             if room > 0 and not sequence.decoding:
                 count = min(sequence.n_pending, room, _up_to_checkpoint(sequence))

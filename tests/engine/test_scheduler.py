@@ -59,15 +59,15 @@ def test_a_prompt_alone_gets_whole_batches_and_samples_once_it_is_complete():
     ]
 
 
-def test_streams_go_first_and_a_long_prompt_takes_one_micro_batch_beside_them():
+def test_streams_go_first_and_a_long_prompt_takes_the_rest_of_a_micro_batch():
     scheduler = schedule(parallel=3, n_cells=1000, n_batch=64, n_ubatch=16)
     scheduler.add(make(0, 4))
     scheduler.add(make(1, 4))
     assert compute(scheduler) == [(0, 4, True), (1, 4, True)]
     scheduler.add(make(2, 100))
-    for _ in range(6):
-        assert compute(scheduler) == [(0, 1, True), (1, 1, True), (2, 16, False)]
-    assert compute(scheduler) == [(0, 1, True), (1, 1, True), (2, 4, True)]
+    for _ in range(7):
+        assert compute(scheduler) == [(0, 1, True), (1, 1, True), (2, 14, False)]
+    assert compute(scheduler) == [(0, 1, True), (1, 1, True), (2, 2, True)]
 
 
 def test_requests_join_at_the_next_step_and_wait_for_a_slot():

@@ -100,7 +100,7 @@ class DiskStore:
         try:
             with self._lock():
                 self._make_room(len(header) + len(packed) + len(body), path)
-                _write_atomically(path, header, packed, body)
+                write_atomically(path, header, packed, body)
         except OSError as error:
             self._tell(self.folder, error.strerror or "cannot be written")
             return None
@@ -188,7 +188,8 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _write_atomically(path: Path, *parts: Any) -> None:
+def write_atomically(path: Path, *parts: Any) -> None:
+    """Writes a file under another name first, so that nobody ever sees a part of it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
         with os.fdopen(handle, "wb") as file:

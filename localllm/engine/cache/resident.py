@@ -221,6 +221,15 @@ class Residents:
         self.actions.append(Action("fork", copy, n_cells, slot))
         return copy
 
+    def vacant(self, n_cells: int) -> int | None:
+        """An empty slot with cells for a state from outside; None if there is no room. `leave` or `abandon` has to follow."""
+        if not self._make_room(n_cells):
+            return None
+        slot = self._free_slot(None)
+        if slot is not None:
+            self.ledger.append(slot, n_cells)
+        return slot
+
     def abandon(self, slot: int, ids: Sequence[int] = (), namespace: bytes = b"") -> None:
         """A sequence has to give its slot back with all cells. `ids`: what it holds, if that is worth a copy in RAM."""
         known = tuple(ids)
