@@ -137,8 +137,8 @@ def test_chat_over_a_pipe_answers_every_line_and_remembers():
     assert "/undo" in done.stderr and "unknown command /nonsense" in done.stderr
 
 
-# A test run in the background ignores Ctrl-C, and its children inherit that. (No preexec_fn: Python between fork and exec may hang
-# when the parent has threads.)
+# A test run in the background ignores Ctrl-C, and its children inherit that. (No preexec_fn: Python between fork and exec can
+# hang when the parent has threads.)
 HEED_CTRL_C = """
 import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
