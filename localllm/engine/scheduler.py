@@ -23,7 +23,14 @@ import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from localllm.engine.cache.resident import Donor, Holder, Residents, checkpoint_lengths, common_prefix
+from localllm.engine.cache.resident import (
+    MIN_CHECKPOINT_TOKENS,
+    Donor,
+    Holder,
+    Residents,
+    checkpoint_lengths,
+    common_prefix,
+)
 from localllm.engine.sequence import Sequence, State
 from localllm.engine.turns import Turns
 
@@ -288,6 +295,9 @@ class Scheduler:
             return False
         self.waiting.remove(sequence)
         sequence.slot, sequence.n_computed = place
+        # What it goes on from stays resident, and serves nearly as well as a state a few tokens on.
+        nearest = sequence.n_computed + MIN_CHECKPOINT_TOKENS
+        sequence.checkpoints = tuple(length for length in sequence.checkpoints if length >= nearest)
         if sequence.n_generated == 0:
             sequence.n_cached = sequence.n_computed
         sequence.state = State.RUNNING

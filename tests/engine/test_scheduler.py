@@ -24,10 +24,11 @@ def make(
     priority: int = 0,
     prompt: tuple[int, ...] | None = None,
     steering: Steering = UNSTEERED,
+    boundaries: tuple[int, ...] = (),
 ) -> Sequence:
     # Prompts of different requests share nothing unless they are given.
     prompt = prompt or tuple(number * 1000 + at for at in range(n_prompt))
-    request = Request(prompt=prompt, max_tokens=max_tokens, priority=priority)
+    request = Request(prompt=prompt, max_tokens=max_tokens, priority=priority, boundaries=boundaries)
     return Sequence(number, request, lambda event: None, list(request.prompt), steering=steering)
 
 
@@ -287,6 +288,17 @@ def test_a_state_that_cannot_be_cut_is_continued_only_where_it_ends():
     scheduler.add(onward)
     compute(scheduler)
     assert (again.n_cached, onward.n_cached) == (39, 42), "before the last token of the prompt a checkpoint was kept"
+
+
+@pytest.mark.parametrize(("n_new", "boundaries", "chunks"), [(17, (105, 116), [17]), (60, (105, 150), [48, 12])])
+def test_a_short_turn_is_computed_without_stopping_for_checkpoints(n_new, boundaries, chunks):
+    scheduler = schedule(parallel=2, n_cells=1000, n_batch=64, n_ubatch=64, cuttable=False)
+    first = make(0, 100)
+    scheduler.add(first)
+    finish(scheduler, first, 3)
+    ended_at = first.tokens[: first.n_computed]
+    scheduler.add(make(1, 0, prompt=(*ended_at, *range(200, 200 + n_new)), boundaries=boundaries))
+    assert [compute(scheduler)[0][1] for _ in chunks] == chunks
 
 
 @pytest.mark.parametrize(

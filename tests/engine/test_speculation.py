@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from localllm import Delta, Engine, Finished, Request, SamplingParams, SpeculationConfig
+from localllm import Delta, Engine, Finished, Lora, Request, SamplingParams, SpeculationConfig
 from localllm.errors import InvalidRequestError
 
 KINDS = ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]
@@ -42,6 +42,20 @@ def test_drafts_that_are_mostly_wrong_do_not_change_the_answer(engine_for, name,
     answer = drafting.generate(asked)
     assert answer.usage.drafted_tokens > 0
     assert_same_greedy(plain.generate(asked).logprobs, answer.logprobs)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen35"])
+def test_drafts_beside_adapters_do_not_change_the_answers(engine_for, name, builder, makers, assert_same_greedy):
+    lora = Lora(builder.save(f"{name}-lora", makers.lora(builder.load(name))))
+    plain, drafting = engine_for(name), engine_for(name, speculation=eager())
+    doubled = dataclasses.replace(lora, scale=2.0)
+    asked = [request(plain, TEXT, loras=loras) for loras in ((), (lora,), (doubled,))]
+    expected = [plain.generate(each) for each in asked]
+    answers = drafting.generate_all(asked * 2)
+    assert len({answer.tokens for answer in expected}) == 3
+    for before, after in zip(expected * 2, answers, strict=True):
+        assert after.usage.drafted_tokens > 0
+        assert_same_greedy(before.logprobs, after.logprobs)
 
 
 @pytest.mark.parametrize(("name", "n_snapshots"), MEMORIES)

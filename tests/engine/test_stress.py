@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from localllm import Delta, Engine, Finished, Request, SamplingParams
+from localllm import Delta, Engine, Finished, Lora, Request, SamplingParams, SpeculationConfig
 from localllm.engine.request import Failed
+from localllm.native.handles import Sampler, Text
 
 STATM = Path("/proc/self/statm")
 
@@ -23,7 +24,12 @@ def resident_bytes() -> int:
     return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if STATM.exists() else 0
 
 
-def mixed(rng: random.Random, prefixes: list[list[int]]) -> Request:
+def open_handles() -> int:
+    """Native objects of answers that nobody has released."""
+    return sum(isinstance(each, (Sampler, Text)) and not each.closed for each in gc.get_objects())
+
+
+def mixed(rng: random.Random, prefixes: list[list[int]], lora: Lora | None = None) -> Request:
     prompt = [*rng.choice(prefixes)[: rng.randint(1, 90)], *(rng.randrange(5, 250) for _ in range(rng.randint(1, 20)))]
     sampling = rng.choice(
         [
@@ -34,10 +40,18 @@ def mixed(rng: random.Random, prefixes: list[list[int]]) -> Request:
         ]
     )
     stop = ("zz", "\n") if rng.random() < 0.3 else ()
-    return Request(prompt=tuple(prompt), max_tokens=rng.randint(1, 12), sampling=sampling, stop=stop)
+    return Request(
+        prompt=tuple(prompt),
+        max_tokens=rng.randint(1, 12),
+        sampling=sampling,
+        stop=stop,
+        priority=rng.randint(0, 1),
+        loras=(lora,) if lora and rng.random() < 0.3 else (),
+        speculate=rng.random() < 0.8,
+    )
 
 
-def run_many(engine: Engine, n_requests: int, seed: int) -> Counter:
+def run_many(engine: Engine, n_requests: int, seed: int, lora: Lora | None = None) -> Counter:
     """Submits in waves, cancels some at once and some later. How each request ended."""
     rng = random.Random(seed)
     prefixes = [[rng.randrange(5, 250) for _ in range(90)] for _ in range(3)]
@@ -58,7 +72,7 @@ def run_many(engine: Engine, n_requests: int, seed: int) -> Counter:
 
     submitted: list[int] = []
     for number in range(n_requests):
-        submitted.append(engine.submit(mixed(rng, prefixes), sink(number)))
+        submitted.append(engine.submit(mixed(rng, prefixes, lora), sink(number)))
         if rng.random() < 0.3:
             engine.cancel(rng.choice(submitted[-6:]))
         if number % 50 == 49:
@@ -68,12 +82,17 @@ def run_many(engine: Engine, n_requests: int, seed: int) -> Counter:
     return endings
 
 
+@pytest.mark.parametrize("speculation", [None, "ngram-map-k"])
 @pytest.mark.parametrize("name", ["qwen3", "qwen35"])
-def test_a_thousand_mixed_requests_leave_nothing_behind(engine_for, name):
-    engine = engine_for(name, n_ctx=768, parallel=4, kept_sequences=4, cache_ram_bytes=2**20)
-    run_many(engine, 200, seed=1)
+def test_a_thousand_mixed_requests_leave_nothing_behind(engine_for, name, speculation, builder, makers):
+    drafts = SpeculationConfig(kind=speculation, n_match=1, n_max=4) if speculation else "none"
+    engine = engine_for(name, n_ctx=768, parallel=4, kept_sequences=4, cache_ram_bytes=2**20, speculation=drafts)
+    lora = Lora(builder.save(f"{name}-lora", makers.lora(builder.load(name))))
+    run_many(engine, 200, seed=1, lora=lora)
     before = resident_bytes()
-    endings = run_many(engine, 1000, seed=2)
+    endings = run_many(engine, 1000, seed=2, lora=lora)
+    assert bool(engine.stats().drafted_tokens) == bool(speculation)
+    assert open_handles() == 0
     assert set(endings) <= {"stop", "length", "cancelled"} and endings["cancelled"] > 50 and endings["length"] > 200
     core = engine._core
     assert core.scheduler.idle and not core._sequences and not core._inbox
