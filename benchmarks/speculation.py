@@ -2,7 +2,8 @@
 
     python benchmarks/speculation.py MODEL.gguf [--q4-0] [--rounds 7] [--threads 2] [--kinds ngram-map-k ngram-mod]
 
-- edit:  "write this file again with one change": most of the answer stands in the prompt;
+- edit:  a configuration file again with one value changed: most of the answer stands in the prompt;
+- code:  a Python file again, up to a function that is to be added; small models change more than they were asked to;
 - prose: a free answer, in which n-grams seldom help and must not hurt.
 
 One engine for each kind and one without, in one process, asked in turn round by round, without prefix caches. Printed are medians
@@ -55,6 +56,35 @@ EDIT = (
     f"Original file config.toml:\n\n```toml\n{FILE}```\n\nThe same file config.toml with port 9090:\n\n"
     '```toml\n[server]\nhost = "127.0.0.1"\nport = 9090\n'
 )
+CODE_FILE = '''def load_orders(path):
+    """Reads the orders of a day."""
+    orders = []
+    with open(path) as file:
+        for line in file:
+            number, customer, amount = line.split(",")
+            orders.append({"number": int(number), "customer": customer, "amount": float(amount)})
+    return orders
+
+
+def total(orders):
+    """Adds up the amounts of all orders."""
+    result = 0.0
+    for order in orders:
+        result += order["amount"]
+    return result
+
+
+def by_customer(orders):
+    """Groups the orders by customer."""
+    groups = {}
+    for order in orders:
+        groups.setdefault(order["customer"], []).append(order)
+    return groups
+'''
+CODE = (
+    "<|im_start|>user\nAdd a main function at the end of this file, and write the whole file again.\n\n"
+    f"```python\n{CODE_FILE}```<|im_end|>\n<|im_start|>assistant\nHere is the whole file again:\n\n```python\n"
+)
 PROSE = (
     "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
     "<|im_start|>user\nTell me about the history of the city of Rome.<|im_end|>\n<|im_start|>assistant\n"
@@ -73,7 +103,7 @@ def requantized(path: str, folder: str) -> str:
 
 
 def measure(path: str, kinds: list[str], n_match: int, n_rounds: int, n_threads: int) -> None:
-    tasks = {"edit": (EDIT, ("```",), 400), "prose": (PROSE, (), 300)}
+    tasks = {"edit": (EDIT, ("```",), 400), "code": (CODE, ("```", "def main"), 400), "prose": (PROSE, (), 300)}
     engines = {
         kind: Engine(
             path,
