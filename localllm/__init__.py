@@ -37,9 +37,6 @@ _HOME = {
     "Request": "localllm.engine.request",
     "Timings": "localllm.engine.request",
     "Usage": "localllm.engine.request",
-    "EmbedOptions": "localllm.vectors",
-    "Embeddings": "localllm.vectors",
-    "Ranked": "localllm.vectors",
 }
 
 __all__ = [*sorted(_HOME), "errors"]
@@ -67,9 +64,6 @@ if TYPE_CHECKING:
     from localllm.engine.steering import ControlVector as ControlVector
     from localllm.engine.steering import Lora as Lora
     from localllm.models import LocalModel as LocalModel
-    from localllm.vectors import Embeddings as Embeddings
-    from localllm.vectors import EmbedOptions as EmbedOptions
-    from localllm.vectors import Ranked as Ranked
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,6 @@ from localllm.chat.prompt import ChatOptions, Prompt, render
 from localllm.chat.types import ChatDelta, ChatMessage, ChatResult
 from localllm.engine.cache.disk import write_atomically
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
-from localllm.engine.embedder import Embedder, Pooling, Row
 from localllm.engine.engine import Engine
 from localllm.engine.params import model_params
 from localllm.engine.request import Delta, Finished, Generation, Request
@@ -28,17 +27,6 @@ from localllm.hub.gguf import Header, read_header
 from localllm.hub.reference import resolve
 from localllm.native.handles import Chat, Model
 from localllm.native.library import load
-from localllm.vectors import (
-    Embeddings,
-    EmbedOptions,
-    Ranked,
-    closing_tokens,
-    finished,
-    fit,
-    pair_tokens,
-    relevance,
-    texts_of,
-)
 
 _NO_MODEL = {
     "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
@@ -54,11 +42,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 File = str | os.PathLike[str]
 
-S = TypeVar("S", Engine, Embedder)
-
 _lock = threading.Lock()
-_weights: weakref.WeakValueDictionary[tuple[object, ...], Model] = weakref.WeakValueDictionary()
-_embedders: weakref.WeakValueDictionary[tuple[object, ...], Embedder] = weakref.WeakValueDictionary()
 _engines: weakref.WeakValueDictionary[tuple[object, ...], Engine] = weakref.WeakValueDictionary()
 
 
@@ -101,7 +85,6 @@ class LocalModel:
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
         self._engine: Engine | None = None
-        self._embedder: Embedder | None = None
         self._vocabulary: Model | None = None
         self._chat: Chat | None = None
         self._lock = threading.RLock()
@@ -158,68 +141,36 @@ class LocalModel:
             NativeLibraryError: The native libraries cannot be used.
         """
         with self._lock:
-            for user in (self._engine, self._embedder):
-                if user is not None and not user.closed:
-                    return user.model
+            if self._engine is not None and not self._engine.closed:
+                return self._engine.model
             if self._vocabulary is None:
                 _require_kind(self.header, self.path, "model", "vocabulary")
                 config = dataclasses.replace(self.model_config, vocab_only=True)
                 self._vocabulary = Model(str(self.path), model_params(load(), config))
             return self._vocabulary
 
-    @property
-    def embedder(self) -> Embedder:
-        """What makes vectors and scores; loads the weights if nobody in this process has.
-
-        Raises:
-            ModelError: The file cannot be loaded.
-            NativeLibraryError: The native libraries cannot be used.
-        """
-        with self._lock:
-            if self._embedder is None or self._embedder.closed:
-                config, ranks = self.context_config, any(tensor.name.startswith("cls.") for tensor in self.header.tensors)
-                self._embedder = self._shared(_embedders, lambda weights: Embedder(weights, config, ranks))
-            return self._embedder
-
     def _load(self) -> Engine:
-        path, model, context = str(self.path), self.model_config, self.context_config
-        return self._shared(_engines, lambda weights: Engine(path, model, context, weights))
-
-    def _shared(self, users: weakref.WeakValueDictionary[tuple[object, ...], S], make: Callable[[Model], S]) -> S:
-        """The process's one engine or embedder for this file and these options, over weights that both share."""
         _require_kind(self.header, self.path, "model")
         if self.model_config.vocab_only:
             raise UnsupportedModelError(f"{self.path}: opened with vocab_only=True, which loads no weights to answer with")
         stat = self.path.stat()
-        file: tuple[object, ...] = (os.path.realpath(self.path), stat.st_mtime_ns, stat.st_size, self.model_config)
-        key = (*file, self.context_config)
+        key = (os.path.realpath(self.path), stat.st_mtime_ns, stat.st_size, self.model_config, self.context_config)
         with _lock:
-            user = users.get(key)
-            if user is None or user.closed:
-                weights = _weights.get(file)
-                if weights is None or weights.closed:
-                    weights = Model(str(self.path), model_params(load(), self.model_config))
-                    _weights[file] = weights
-                else:
-                    weights.share()
-                try:
-                    user = make(weights)
-                    users[key] = user
-                except BaseException:
-                    weights.close()
-                    raise
-            return user
+            engine = _engines.get(key)
+            if engine is None or engine.closed:
+                engine = Engine(str(self.path), self.model_config, self.context_config)
+                _engines[key] = engine
+            return engine
 
     @property
     def loaded(self) -> bool:
         """Whether this handle has loaded its weights."""
-        return any(user is not None and not user.closed for user in (self._engine, self._embedder))
+        return self._engine is not None and not self._engine.closed
 
     def close(self) -> None:
-        """Lets go of engine and embedder; the weights are freed unless another LocalModel uses them. The next use loads again."""
+        """Lets go of the engine; the weights are freed unless another LocalModel uses them. The next use loads again."""
         with self._lock:
             self._engine = None
-            self._embedder = None
             self._vocabulary = None
             self._chat = None
 
@@ -462,96 +413,6 @@ class LocalModel:
         data = state if isinstance(state, (bytes, bytearray)) else Path(state).read_bytes()
         return len(self.engine.load_state(bytes(data), _request((0,), self._steered(options))))
 
-    # ---- vectors and scores
-
-    def embed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
-        """Turns texts into vectors.
-
-        Args:
-            texts: one text or several. An empty one becomes the vector of the model's special tokens.
-            options: fields of EmbedOptions: `pooling`, `normalize`, `instruction`, `dimensions`, `truncate`.
-
-        Returns:
-            Embeddings, in the order of the texts; one for a single text.
-
-        Raises:
-            InvalidRequestError: A text or option is wrong, or the model has nothing for an empty text.
-            ContextOverflowError: A text is too long (its index is named).
-            UnsupportedModelError: The model is none for this: a reranker that was not told how to pool.
-            ModelError: The model cannot be loaded.
-        """
-        embedder, tokens, chosen = self._embedding(texts, options)
-        pooling = chosen.pooling or embedder.pooling
-        return _embeddings(tokens, embedder.rows(tokens, pooling), pooling, chosen)
-
-    async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
-        """Like `embed`, for coroutines; cancelling the task stops what has not begun."""
-        embedder, tokens, chosen = await _in_thread(self._embedding, texts, options)
-        pooling = chosen.pooling or embedder.pooling
-        rows = await embedder.arows(tokens, pooling)
-        return await _in_thread(_embeddings, tokens, rows, pooling, chosen)
-
-    def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False) -> list[Ranked]:
-        """Orders documents by how well they answer a query.
-
-        Args:
-            query: str.
-            documents: texts.
-            top_n: int, return only so many of the best; None: all.
-            truncate: bool, cut documents that are too long together with the query; false: they are an error.
-
-        Returns:
-            Ranked, the best first; equal ones in the order given.
-
-        Raises:
-            InvalidRequestError: An argument is wrong.
-            ContextOverflowError: A document is too long (its index is named).
-            UnsupportedModelError: The model has no head that ranks.
-            ModelError: The model cannot be loaded.
-        """
-        embedder, tokens, texts = self._ranking(query, documents, top_n, truncate)
-        return _ranked(embedder.model, texts, embedder.rows(tokens, "rank"), top_n)
-
-    async def arerank(
-        self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
-    ) -> list[Ranked]:
-        """Like `rerank`, for coroutines."""
-        embedder, tokens, texts = await _in_thread(self._ranking, query, documents, top_n, truncate)
-        return _ranked(embedder.model, texts, await embedder.arows(tokens, "rank"), top_n)
-
-    def _embedding(self, texts: str | Sequence[str], options: dict[str, Any]) -> tuple[Embedder, list[list[int]], EmbedOptions]:
-        chosen = EmbedOptions(**_only(options, EmbedOptions))
-        given = texts_of("texts", texts)
-        embedder = self.embedder
-        if chosen.pooling is None and embedder.pooling == "rank":
-            raise UnsupportedModelError(f"{self.path}: this model ranks; use rerank(), or name a pooling")
-        model, closing = embedder.model, closing_tokens(embedder.model)
-        tokens = [
-            fit(f"texts[{at}]", model.tokenize(chosen.instruction + text, True, False), embedder.n_ctx, closing, chosen.truncate)
-            for at, text in enumerate(given)
-        ]
-        return embedder, tokens, chosen
-
-    def _ranking(
-        self, query: str, documents: Sequence[str], top_n: int | None, truncate: bool
-    ) -> tuple[Embedder, list[list[int]], list[str]]:
-        if not isinstance(query, str):
-            raise InvalidRequestError(f"query: must be text, not {type(query).__name__}")
-        if isinstance(documents, str):
-            raise InvalidRequestError("documents: must be a list of texts")
-        texts = texts_of("documents", documents)
-        if top_n is not None and (isinstance(top_n, bool) or not isinstance(top_n, int) or top_n < 1):
-            raise InvalidRequestError(f"top_n: must be an integer of at least 1, or None, not {top_n!r}")
-        if not isinstance(truncate, bool):
-            raise InvalidRequestError(f"truncate: must be True or False, not {truncate!r}")
-        embedder = self.embedder
-        model, closing = embedder.model, closing_tokens(embedder.model)
-        tokens = [
-            fit(f"documents[{at}]", pair_tokens(model, query, text), embedder.n_ctx, closing, truncate)
-            for at, text in enumerate(texts)
-        ]
-        return embedder, tokens, texts
-
     def _template(self) -> Chat:
         with self._lock:
             if self._chat is None:
@@ -584,18 +445,6 @@ class LocalModel:
         """Where messages begin in a prompt, as far as the template tells."""
         delimiters = (self.vocabulary.tokenize(text, add_special=False, parse_special=True) for text in prompt.delimiters)
         return tuple(sorted({place for each in delimiters for place in _places(tokens, tuple(each))}))
-
-
-def _embeddings(tokens: list[list[int]], rows: list[list[Row]], pooling: Pooling, options: EmbedOptions) -> Embeddings:
-    each = [tuple(finished(given, options)) for given in rows]
-    vectors = tuple(each) if pooling == "none" else tuple(given[0] for given in each)
-    return Embeddings(vectors, tuple(map(len, tokens)), pooling)
-
-
-def _ranked(model: Model, documents: list[str], rows: list[list[Row]], top_n: int | None) -> list[Ranked]:
-    scores = [relevance(model, given[0]) for given in rows]
-    ranking = [Ranked(at, documents[at], logit, probability) for at, (logit, probability) in enumerate(scores)]
-    return sorted(ranking, key=lambda entry: -entry.logit)[:top_n]
 
 
 def _remake(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -109,46 +108,6 @@ def chat(
 
 
 @app.command()
-def embed(
-    model: Model,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts; '-' reads them from standard input, one a line.")],
-    pooling: Annotated[str | None, typer.Option(help="'mean', 'cls', 'last' or 'none'; the file's own if it is missing.")] = None,
-    instruction: Annotated[str, typer.Option(help="Put before each text.")] = "",
-    dimensions: Annotated[int | None, typer.Option(help="Keep so many numbers of each vector.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")] = False,
-    n_ctx: Context = 0,
-    threads: Threads = 0,
-    n_gpu_layers: Layers = "all",
-    verbose: Verbose = False,
-) -> None:
-    """Turn texts into vectors: a line of JSON for each."""
-    given = _lines(texts)
-    options = _given(pooling=pooling, instruction=instruction, dimensions=dimensions)
-    local = _model(model, n_ctx, threads, n_gpu_layers, "none", None, verbose)
-    for vector in local.embed(given, truncate=truncate, **options):
-        print(json.dumps([list(row) for row in vector] if isinstance(vector, tuple) else list(vector)))
-
-
-@app.command()
-def rerank(
-    model: Model,
-    query: Annotated[str, typer.Argument(help="What the documents should answer.")],
-    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT...", help="Texts; '-' reads them from standard input.")],
-    top_n: Annotated[int | None, typer.Option(help="Only so many of the best.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut documents that are too long.")] = False,
-    n_ctx: Context = 0,
-    threads: Threads = 0,
-    n_gpu_layers: Layers = "all",
-    verbose: Verbose = False,
-) -> None:
-    """Order documents by how well they answer a query: a line of JSON for each, the best first."""
-    given = _lines(documents)
-    local = _model(model, n_ctx, threads, n_gpu_layers, "none", None, verbose)
-    for entry in local.rerank(query, given, top_n=top_n, truncate=truncate):
-        print(json.dumps(dataclasses.asdict(entry), ensure_ascii=False))
-
-
-@app.command()
 def info(
     model: Model,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
@@ -230,10 +189,6 @@ def _scaled(text: str) -> tuple[str, float]:
         return path, float(scale)
     except ValueError:
         return text, 1.0
-
-
-def _lines(texts: list[str]) -> list[str]:
-    return sys.stdin.read().splitlines() if texts == ["-"] else texts
 
 
 def _prompt_text(prompt: str | None) -> str:

@@ -41,22 +41,15 @@ class Engine:
         path: str, a GGUF file.
         model: ModelConfig.
         context: ContextConfig.
-        weights: Model, weights of that file that are loaded already; the engine closes them when it is closed.
 
     Raises:
         ModelError: The file cannot be loaded.
         NativeLibraryError: The native libraries cannot be used.
     """
 
-    def __init__(
-        self,
-        path: str,
-        model: ModelConfig | None = None,
-        context: ContextConfig | None = None,
-        weights: Model | None = None,
-    ) -> None:
+    def __init__(self, path: str, model: ModelConfig | None = None, context: ContextConfig | None = None) -> None:
         self.config = context or ContextConfig()
-        self.model = weights or Model(path, model_params(load(), model or ModelConfig()))
+        self.model = Model(path, model_params(load(), model or ModelConfig()))
         try:
             _require_generator(self.model)
             self._core = Core(self.model, self.config)

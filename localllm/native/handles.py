@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,8 +82,6 @@ class Model:
         finally:
             logs.forward(self.native)
         self._owned = Owned(self, _address(out), self.native.llama_model_free, "model")
-        self._users = 1
-        self._lock = threading.Lock()
         self.vocab: int = self.native.llama_model_get_vocab(self.pointer)
 
     @property
@@ -95,19 +92,8 @@ class Model:
     def closed(self) -> bool:
         return self._owned.closed
 
-    def share(self) -> Model:
-        """The same model for one more user, each of whom closes it."""
-        with self._lock:
-            self.pointer  # noqa: B018  a closed model is an error
-            self._users += 1
-        return self
-
     def close(self) -> None:
-        """One user is done; the last one frees the weights. Later calls do nothing."""
-        with self._lock:
-            self._users -= 1
-            if self._users <= 0:
-                self._owned.close()
+        self._owned.close()
 
     @property
     def n_layer(self) -> int:

@@ -42,26 +42,6 @@ def test_speculation_says_what_it_brought():
     assert run("run", "smollm2", "Hello", "--speculation", "magic").returncode == 2
 
 
-def test_embed_gives_a_line_of_json_for_each_text(models):
-    lines = run("embed", str(models["bert"]), "one two", "the quick brown fox").stdout.splitlines()
-    assert [len(json.loads(line)) for line in lines] == [64, 64]
-    assert run("embed", str(models["bert"]), "-", stdin="one two\nthe quick brown fox\n").stdout.splitlines() == lines
-    short = run("embed", str(models["bert"]), "one two", "--dimensions", "8", "--pooling", "cls").stdout
-    assert len(json.loads(short)) == 8
-    wrong = run("embed", str(models["bert"]), "fox " * 400)
-    assert wrong.returncode == 3 and "texts[0]" in wrong.stderr and wrong.stdout == ""
-
-
-def test_rerank_gives_the_best_first(models):
-    lines = run(
-        "rerank", str(models["bert-reranker"]), "what is a fox", "the dog", "a fox", "one", "--top-n", "2"
-    ).stdout.splitlines()
-    ranking = [json.loads(line) for line in lines]
-    assert len(ranking) == 2 and ranking[0]["probability"] >= ranking[1]["probability"]
-    assert ["the dog", "a fox", "one"][ranking[0]["index"]] == ranking[0]["document"]
-    assert run("rerank", str(models["bert"]), "fox", "one").returncode == 3
-
-
 def test_a_seed_repeats_an_answer():
     one, two = (run("run", "smollm2", "Hello", "--seed", "7", "-t", "1.5", "-n", "16").stdout for _ in range(2))
     assert one == two

@@ -185,7 +185,6 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_text_flush": (c_int, (lm_text_p, POINTER(POINTER(c_char)), POINTER(c_size_t))),
     "lm_step": (c_int, (llama_context_p, POINTER(POINTER(lm_row)), c_int32)),
     "lm_run": (c_int, (llama_context_p, POINTER(llama_batch), POINTER(POINTER(lm_row)), c_int32)),
-    "lm_embed": (c_int, (llama_context_p, POINTER(llama_batch), c_bool, POINTER(c_float), c_int32, POINTER(c_int32))),
     "lm_drafter_create": (c_int, (llama_model_p, c_char_p, c_int32, POINTER(lm_drafter_p))),
     "lm_drafter_free": (c_int, (lm_drafter_p,)),
     "lm_drafter_begin": (c_int, (lm_drafter_p, c_int32, POINTER(llama_token), c_int32)),

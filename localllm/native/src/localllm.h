@@ -226,14 +226,6 @@ LM_API enum lm_status lm_step(struct llama_context * ctx, lm_row ** rows, int32_
 LM_API enum lm_status lm_run(struct llama_context * ctx, const struct llama_batch * batch, lm_row ** rows,
                              int32_t n_rows);
 
-// ---- embeddings ----------------------------------------------------------------------------------------------------
-
-// Computes one micro-batch of a context that was made with `embeddings`, and copies what its pooling makes of it: one
-// row for each sequence (numbered from 0 on), or one for each token without pooling. `fresh` false: its tokens go on
-// from the last batch. `*width` is the number of floats in a row: asked for with `out` NULL, checked otherwise.
-LM_API enum lm_status lm_embed(struct llama_context * ctx, const struct llama_batch * batch, bool fresh, float * out,
-                               int32_t n_rows, int32_t * width);
-
 // ---- drafts --------------------------------------------------------------------------------------------------------
 
 // Guesses how sequences go on, from what stands in them already. `json`: {"chain": ["ngram-simple", "ngram-map-k",
