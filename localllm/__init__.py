@@ -23,9 +23,14 @@ _HOME = {
     "ChatResult": "localllm.chat.types",
     "ToolCall": "localllm.chat.types",
     "ToolCallDelta": "localllm.chat.types",
+    "Embeddings": "localllm.embedding.vectors",
+    "Ranked": "localllm.embedding.ranking",
     "ContextConfig": "localllm.engine.config",
     "ModelConfig": "localllm.engine.config",
     "SamplingParams": "localllm.engine.config",
+    "Embedder": "localllm.engine.embedder",
+    "EmbedRequest": "localllm.engine.embed_core",
+    "EmbedderStats": "localllm.engine.stats",
     "Engine": "localllm.engine.engine",
     "EngineStats": "localllm.engine.stats",
     "Delta": "localllm.engine.request",
@@ -46,9 +51,13 @@ if TYPE_CHECKING:
     from localllm.chat.types import ChatResult as ChatResult
     from localllm.chat.types import ToolCall as ToolCall
     from localllm.chat.types import ToolCallDelta as ToolCallDelta
+    from localllm.embedding.ranking import Ranked as Ranked
+    from localllm.embedding.vectors import Embeddings as Embeddings
     from localllm.engine.config import ContextConfig as ContextConfig
     from localllm.engine.config import ModelConfig as ModelConfig
     from localllm.engine.config import SamplingParams as SamplingParams
+    from localllm.engine.embed_core import EmbedRequest as EmbedRequest
+    from localllm.engine.embedder import Embedder as Embedder
     from localllm.engine.engine import Engine as Engine
     from localllm.engine.request import Delta as Delta
     from localllm.engine.request import Finished as Finished
@@ -56,6 +65,7 @@ if TYPE_CHECKING:
     from localllm.engine.request import Request as Request
     from localllm.engine.request import Timings as Timings
     from localllm.engine.request import Usage as Usage
+    from localllm.engine.stats import EmbedderStats as EmbedderStats
     from localllm.engine.stats import EngineStats as EngineStats
     from localllm.models import LocalModel as LocalModel
 

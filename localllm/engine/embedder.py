@@ -43,9 +43,8 @@ class Embedder:
         *,
         rank: bool = False,
     ) -> None:
-        own = model if isinstance(model, Model) else None
-        self.model = own or Model(str(model), model_params(load(), config or ModelConfig()))
-        owned = None if own else self.model
+        self.model = model if isinstance(model, Model) else Model(model, model_params(load(), config or ModelConfig()))
+        owned = None if self.model is model else self.model
         try:
             self._core = EmbedCore(self.model, context or ContextConfig(), rank)
         except BaseException:
@@ -107,7 +106,7 @@ class Embedder:
         return self._core.stats()
 
     def close(self) -> None:
-        """Stops the thread and frees the context, and the model if it was made for it. Requests fail with ClosedError."""
+        """Stops the thread and frees the context, and a model that it loaded itself. Requests under way fail with ClosedError."""
         self._finalizer()
 
     def __enter__(self) -> Embedder:

@@ -26,12 +26,15 @@ POOLINGS: dict[Pooling, int] = {
 }
 _OF_FILE: dict[str, Pooling] = {"1": "mean", "2": "cls", "3": "last", "4": "rank"}
 _MAX_SLOTS = 64  # llama.cpp reserves a row of logits for each
+_MAX_SCORES = 2**21  # per head; 4 bytes each
 
 
 def own_pooling(model: Model) -> Pooling:
-    """What the file names as its pooling; "mean" if it names none, or "none"."""
+    """What the file names as its pooling. If it names none, or "none": "rank" for a model with a classification head, else "mean"."""
     metadata = model.metadata()
-    return _OF_FILE.get(metadata.get(f"{metadata.get('general.architecture')}.pooling_type", ""), "mean")
+    named = _OF_FILE.get(metadata.get(f"{metadata.get('general.architecture')}.pooling_type", ""))
+    ranks = model.native.json_call("lm_rank_info", model.pointer)["width"] > 0
+    return named or ("rank" if ranks else "mean")
 
 
 @dataclass(frozen=True)
@@ -127,14 +130,23 @@ class Pooler:
         self._params.n_seq_max = self.n_slots
         self._params.embeddings = True
         self._params.pooling_type = llama_h.LLAMA_POOLING_TYPE_RANK if rank else llama_h.LLAMA_POOLING_TYPE_NONE
+        # On a CPU flash attention adds up in half precision, in an order that depends on what else is in the batch: the same
+        # text would give vectors that differ in the fourth digit. Where the memory is not worth speaking of, it stays off.
+        exact_values = config.type_v in ("f32", "f16", "bf16")
+        self._plain_attention = config.flash_attention == "auto" and exact_values and not native.llama_supports_gpu_offload()
+        self.n_cells: int = max(self._params.n_ctx, self.limit)
+        self._n_attended = self.n_cells if _looks_back(model) else 0
         self._abort = ctypes.c_int32(0)
         self._new_context(self.n_batch)
         causal = native.llama_get_causal_attn(self.context.pointer)
         self.whole: bool = has_encoder or not self.context.memory or not causal
-        self.n_cells: int = max(self._params.n_ctx, self.limit)
 
     def _new_context(self, capacity: int) -> None:
         self._params.n_batch = self._params.n_ubatch = capacity
+        if self._plain_attention:
+            fits = capacity * max(capacity, self._n_attended) <= _MAX_SCORES
+            kind = llama_h.LLAMA_FLASH_ATTN_TYPE_DISABLED if fits else llama_h.LLAMA_FLASH_ATTN_TYPE_AUTO
+            self._params.flash_attn_type = kind
         self.context = Context(self.model, self._params)
         stop = ctypes.cast(self.native.lm_abort_if_set, llama_h.ggml_abort_callback)
         self.native.llama_set_abort_callback(self.context.pointer, stop, ctypes.addressof(self._abort))
@@ -225,6 +237,11 @@ class Pooler:
 
     def close(self) -> None:
         self.context.close()
+
+
+def _looks_back(model: Model) -> bool:
+    metadata = model.metadata()
+    return metadata.get(f"{metadata.get('general.architecture')}.attention.causal") != "false"
 
 
 def _limit(model: Model, config: ContextConfig) -> int:
