@@ -30,7 +30,7 @@ _MAX_SCORES = 2**21  # per head; 4 bytes each
 
 
 def own_pooling(model: Model) -> Pooling:
-    """What the file names as its pooling. If it names none, or "none": "rank" for a model with a classification head, else "mean"."""
+    """What the file names as its pooling. If it names none: "rank" for a model with a classification head, else "mean"."""
     metadata = model.metadata()
     named = _OF_FILE.get(metadata.get(f"{metadata.get('general.architecture')}.pooling_type", ""))
     ranks = model.native.json_call("lm_rank_info", model.pointer)["width"] > 0
@@ -132,7 +132,7 @@ class Pooler:
         self._params.pooling_type = llama_h.LLAMA_POOLING_TYPE_RANK if rank else llama_h.LLAMA_POOLING_TYPE_NONE
         # On a CPU flash attention adds up in half precision, in an order that depends on what else is in the batch: the same
         # text would give vectors that differ in the fourth digit. Where the memory is not worth speaking of, it stays off.
-        exact_values = config.type_v in ("f32", "f16", "bf16")
+        exact_values = {config.type_k, config.type_v} <= {"f32", "f16", "bf16"}
         self._plain_attention = config.flash_attention == "auto" and exact_values and not native.llama_supports_gpu_offload()
         self.n_cells: int = max(self._params.n_ctx, self.limit)
         self._n_attended = self.n_cells if _looks_back(model) else 0
