@@ -33,7 +33,7 @@ def own_pooling(model: Model) -> Pooling:
     """What the file names as its pooling. If it names none: "rank" for a model with a classification head, else "mean"."""
     metadata = model.metadata()
     named = _OF_FILE.get(metadata.get(f"{metadata.get('general.architecture')}.pooling_type", ""))
-    ranks = model.native.json_call("lm_rank_info", model.pointer)["width"] > 0
+    ranks = model.native.json_call("lm_pool_info", model.pointer)["width"] > 0
     return named or ("rank" if ranks else "mean")
 
 
@@ -58,7 +58,7 @@ def rank_head(model: Model) -> Head:
     Raises:
         UnsupportedModelError: It has none, or one whose outputs say nothing about relevance.
     """
-    info = model.native.json_call("lm_rank_info", model.pointer)
+    info = model.native.json_call("lm_pool_info", model.pointer)
     n_outputs, width, labels = info["outputs"], info["width"], info["labels"]
     if not width:
         raise UnsupportedModelError(
@@ -249,6 +249,8 @@ def _limit(model: Model, config: ContextConfig) -> int:
     native = model.native
     trained: int = native.llama_model_n_ctx_train(model.pointer)
     n_ctx = config.n_ctx or trained
-    rotated = native.llama_model_rope_type(model.pointer) != llama_h.LLAMA_ROPE_TYPE_NONE
-    stretched = rotated and (config.rope_freq_base > 0 or config.rope_freq_scale > 0)
+    positions: int = native.json_call("lm_pool_info", model.pointer)["positions"]
+    if positions:
+        return min(n_ctx, positions)
+    stretched = config.rope_freq_base > 0 or config.rope_freq_scale > 0
     return n_ctx if stretched else min(n_ctx, trained)

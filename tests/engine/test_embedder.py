@@ -167,6 +167,12 @@ def test_a_context_grows_with_the_longest_text_and_no_further(embedder_for, buil
     assert embedder_for("bert", n_ctx=100).limit == 100
 
 
+def test_the_limit_is_what_the_model_was_trained_for_unless_rope_is_stretched(embedder_for):
+    assert embedder_for("qwen3", n_ctx=5000).limit == 4096
+    assert embedder_for("qwen3", n_ctx=5000, rope_freq_scale=0.5).limit == 5000
+    assert embedder_for("bert", n_ctx=5000, rope_freq_scale=0.5).limit == 256  # its table of positions ends there
+
+
 def test_more_tokens_than_cells_are_done_in_turn(embedder_for):
     embedder = embedder_for("qwen3", n_ctx=256, n_ubatch=64)
     texts = [text(200, seed) for seed in range(6)]

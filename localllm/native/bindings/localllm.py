@@ -182,7 +182,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_run": (c_int, (llama_context_p, POINTER(llama_batch), POINTER(POINTER(lm_row)), c_int32)),
     "lm_embed": (c_int, (llama_context_p, POINTER(llama_batch), POINTER(lm_piece), c_int32)),
     "lm_rows_finish": (c_int, (POINTER(c_float), c_size_t, c_int32, c_int32, c_bool)),
-    "lm_rank_info": (c_int, (llama_model_p, POINTER(POINTER(c_char)))),
+    "lm_pool_info": (c_int, (llama_model_p, POINTER(POINTER(c_char)))),
     "lm_chat_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_chat_p))),
     "lm_chat_free": (c_int, (lm_chat_p,)),
     "lm_chat_info": (c_int, (lm_chat_p, POINTER(POINTER(c_char)))),

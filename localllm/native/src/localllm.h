@@ -227,9 +227,10 @@ LM_API enum lm_status lm_embed(struct llama_context * ctx, const struct llama_ba
 // Euclidean length 1; a row of zeros stays.
 LM_API enum lm_status lm_rows_finish(float * rows, size_t n_rows, int32_t n_from, int32_t n_to, bool normalize);
 
-// The classification head of a model that ranks: {"outputs", "width", "labels", "softmax"}. "width" is what the head's
-// tensors give (0: there is no head), "outputs" what llama.cpp reads; "softmax": it has been taken of them already.
-LM_API enum lm_status lm_rank_info(const struct llama_model * model, char ** out);
+// {"outputs", "width", "labels", "softmax", "positions"}. Of the classification head: "width" is how many values its
+// tensors give (0: there is no head), "outputs" how many llama.cpp reads, "softmax" whether it has taken that of them.
+// "positions": how many a table of positions has (0: there is none, as with RoPE).
+LM_API enum lm_status lm_pool_info(const struct llama_model * model, char ** out);
 
 // ---- chat ----------------------------------------------------------------------------------------------------------
 

@@ -34,8 +34,7 @@ void check_batch(llama_context * ctx, const llama_batch & batch) {
     lm_require(batch.pos && batch.n_seq_id && batch.seq_id, "batch: needs pos, n_seq_id and seq_id");
     const llama_model * model = llama_get_model(ctx);
     const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
-    const bool rotated = llama_model_rope_type(model) != LLAMA_ROPE_TYPE_NONE;
-    const int32_t n_positions = rotated ? INT32_MAX : llama_model_n_ctx_train(model);
+    const int64_t n_positions = model->pos_embd ? model->pos_embd->ne[1] : INT32_MAX;
     for (int32_t i = 0; i < batch.n_tokens; i++) {
         if (batch.token[i] < 0 || batch.token[i] >= n_vocab) {
             lm_invalid("batch: token " + std::to_string(batch.token[i]) + " is not in the vocabulary");
@@ -56,7 +55,8 @@ size_t row_length(const llama_model * model, int32_t pooling) {
 
 void check_piece(llama_context * ctx, const llama_batch & batch, const lm_piece & piece) {
     lm_require(piece.pooling >= LM_POOL_NONE && piece.pooling <= LM_POOL_RANK, "pooling: not an lm_pooling");
-    const enum llama_pooling_type own = piece.pooling == LM_POOL_RANK ? LLAMA_POOLING_TYPE_RANK : LLAMA_POOLING_TYPE_NONE;
+    const enum llama_pooling_type own =
+        piece.pooling == LM_POOL_RANK ? LLAMA_POOLING_TYPE_RANK : LLAMA_POOLING_TYPE_NONE;
     lm_require(llama_pooling_type(ctx) == own, "pooling: the context was made for another one");
     lm_require(piece.n_tokens > 0 && piece.first >= 0 && piece.first <= batch.n_tokens - piece.n_tokens,
                "first: the piece is empty, or lies outside of the batch");
@@ -173,7 +173,7 @@ lm_status lm_rows_finish(float * rows, size_t n_rows, int32_t n_from, int32_t n_
     });
 }
 
-lm_status lm_rank_info(const llama_model * model, char ** out) {
+lm_status lm_pool_info(const llama_model * model, char ** out) {
     return lm_guard(LM_INTERNAL, [&] {
         lm_require(model, "model: NULL");
         lm_require(out, "out: NULL");
@@ -184,6 +184,7 @@ lm_status lm_rank_info(const llama_model * model, char ** out) {
         info["width"] = last ? static_cast<int64_t>(last->ne[1]) : int64_t{0};
         // As in llm_graph_context::build_pooling.
         info["softmax"] = model->arch == LLM_ARCH_QWEN3 || model->arch == LLM_ARCH_QWEN3VL;
+        info["positions"] = model->pos_embd ? static_cast<int64_t>(model->pos_embd->ne[1]) : int64_t{0};
         common_json labels = common_json::array();
         for (uint32_t i = 0; i < n_outputs; i++) {
             const char * label = llama_model_cls_label(model, i);
