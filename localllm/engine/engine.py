@@ -186,7 +186,7 @@ def _require_generator(model: Model) -> None:
     # A pooled output (all but "none", 0) or attention in both directions is no text generator.
     pooled = metadata.get(f"{name}.pooling_type", "0") != "0"
     if not native.llama_model_has_decoder(model.pointer) or pooled or metadata.get(f"{name}.attention.causal") == "false":
-        raise UnsupportedModelError(f"{model.path}: {name} gives vectors or scores, no text; use embed or rerank")
+        raise UnsupportedModelError(f"{model.path}: {name} gives embeddings or scores, no text; use embed or rerank")
 
 
 def _collect(events: list[Delta | Finished]) -> Generation:
