@@ -279,6 +279,16 @@ def test_a_cancelled_future_stops_the_work(embedder_for):
     assert embedder.stats().n_tokens < 100_000 and not embedder._core._jobs
 
 
+def test_a_batch_that_nobody_waits_for_any_more_is_broken_off(embedder_for):
+    embedder = embedder_for("qwen3", n_ctx=2048, n_ubatch=2048)
+    future = embedder.submit(EmbedRequest((text(2000),), "mean"))
+    while not embedder._core._in_batch:
+        pass
+    assert future.cancel()
+    assert rows(embedder, [text(5)]).shape == (1, 64)
+    assert (embedder.stats().n_batches, embedder.stats().n_requests) == (1, 2)
+
+
 def test_a_cancelled_task_stops_the_work_and_the_loop_goes_on(embedder_for):
     embedder = embedder_for("bert")
     many = EmbedRequest((text(250),) * 4000, "mean")

@@ -101,7 +101,7 @@ def test_jobs_that_are_removed_or_lose_their_batch_leave_the_others_whole(lists,
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_late_single_text_does_not_wait_for_a_list_of_thousands(whole):
-    jobs = {0: [30] * 2000, 1: [5]}
+    jobs = {0: [64] * 2000, 1: [5]}
     batches = run(Packer(64, 8, 1000, whole), jobs, {3: [1]})
     (at,) = [number for number, pieces in enumerate(batches) for piece in pieces if piece.job == 1]
     assert at <= 4
@@ -113,8 +113,8 @@ def test_a_long_text_in_parts_leaves_room_for_a_short_one():
 
 
 def test_a_long_text_is_not_kept_out_by_short_ones():
-    jobs = {0: [1000], **{job: [50] * 40 for job in range(1, 5)}}
-    batches = run(Packer(100, 16, 1000, whole=False), jobs)
+    jobs = {0: [1000], **{job: [50] * 400 for job in range(1, 5)}}
+    batches = run(Packer(100, 16, 1000, whole=False), jobs, {3: [0]})
     assert min(number for number, pieces in enumerate(batches) for piece in pieces if piece.job == 0) <= 20
 
 
