@@ -356,7 +356,8 @@ class LocalModel:
         """Vectors of texts, in their order. Texts share batches, also those of other calls at the same time.
 
         A text may have as many tokens as the model was trained for, at most `n_ctx`. An empty text is embedded if the model puts
-        special tokens around texts (BERT does), else it is an error.
+        special tokens around texts (BERT does), else it is an error. What else is in a batch changes about the fourth digit of a
+        vector's numbers; where that is too much, open the model with `flash_attention="off"`.
 
         Args:
             texts: str or a list of them.

@@ -26,7 +26,6 @@ POOLINGS: dict[Pooling, int] = {
 }
 _OF_FILE: dict[str, Pooling] = {"1": "mean", "2": "cls", "3": "last", "4": "rank"}
 _MAX_SLOTS = 64  # llama.cpp reserves a row of logits for each
-_MAX_SCORES = 2**21  # per head; 4 bytes each
 
 
 def own_pooling(model: Model) -> Pooling:
@@ -95,6 +94,9 @@ class Pooler:
     grows with the longest text so far, up to the limit: llama.cpp reserves memory for what could come, also for the logits of
     every token, which are of no use here (tokens times vocabulary times 4 bytes).
 
+    What a batch holds besides a text changes its vector in the fourth digit: on a CPU flash attention adds up in half precision.
+    With `flash_attention="off"` it is the seventh, for up to three times the time, as masked pairs of tokens are computed, too.
+
     Args:
         model: Model.
         config: ContextConfig.
@@ -123,19 +125,15 @@ class Pooler:
         self.row: int = self.head.n_outputs if self.head else native.llama_model_n_embd_out(pointer)
         self.limit = _limit(model, config)
         self._params = context_params(native, config, native.llama_model_n_ctx_train(pointer))
-        self.n_batch: int = min(config.n_ubatch, config.n_batch, self.limit)
+        self.n_batch: int = min(config.n_ubatch, config.n_batch)
+        self._params.n_ctx = max(self._params.n_ctx, self.n_batch)
         # A recurrent state is kept for each sequence, whether there is one or not.
         keeps_states = native.llama_model_is_recurrent(pointer) or native.llama_model_is_hybrid(pointer)
         self.n_slots: int = min(config.parallel if keeps_states else _MAX_SLOTS, self.n_batch)
         self._params.n_seq_max = self.n_slots
         self._params.embeddings = True
         self._params.pooling_type = llama_h.LLAMA_POOLING_TYPE_RANK if rank else llama_h.LLAMA_POOLING_TYPE_NONE
-        # On a CPU flash attention adds up in half precision, in an order that depends on what else is in the batch: the same
-        # text would give vectors that differ in the fourth digit. Where the memory is not worth speaking of, it stays off.
-        exact_values = {config.type_k, config.type_v} <= {"f32", "f16", "bf16"}
-        self._plain_attention = config.flash_attention == "auto" and exact_values and not native.llama_supports_gpu_offload()
-        self.n_cells: int = max(self._params.n_ctx, self.limit)
-        self._n_attended = self.n_cells if _looks_back(model) else 0
+        self.n_cells: int = self._params.n_ctx
         self._abort = ctypes.c_int32(0)
         self._new_context(self.n_batch)
         causal = native.llama_get_causal_attn(self.context.pointer)
@@ -143,10 +141,6 @@ class Pooler:
 
     def _new_context(self, capacity: int) -> None:
         self._params.n_batch = self._params.n_ubatch = capacity
-        if self._plain_attention:
-            fits = capacity * max(capacity, self._n_attended) <= _MAX_SCORES
-            kind = llama_h.LLAMA_FLASH_ATTN_TYPE_DISABLED if fits else llama_h.LLAMA_FLASH_ATTN_TYPE_AUTO
-            self._params.flash_attn_type = kind
         self.context = Context(self.model, self._params)
         stop = ctypes.cast(self.native.lm_abort_if_set, llama_h.ggml_abort_callback)
         self.native.llama_set_abort_callback(self.context.pointer, stop, ctypes.addressof(self._abort))
@@ -237,11 +231,6 @@ class Pooler:
 
     def close(self) -> None:
         self.context.close()
-
-
-def _looks_back(model: Model) -> bool:
-    metadata = model.metadata()
-    return metadata.get(f"{metadata.get('general.architecture')}.attention.causal") != "false"
 
 
 def _limit(model: Model, config: ContextConfig) -> int:

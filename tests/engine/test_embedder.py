@@ -78,11 +78,13 @@ def test_pooled_vectors_are_made_of_those_of_the_tokens(embedder_for, name):
 
 @pytest.mark.parametrize("name", ["bert", *DECODERS])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last", "none"])
-def test_a_text_alone_and_among_others_gives_the_same_vector(embedder_for, name, pooling):
-    embedder = embedder_for(name)
+@pytest.mark.parametrize(("flash_attention", "tolerance"), [("auto", 1e-3), ("off", 1e-4)])
+def test_a_text_alone_and_among_others_gives_the_same_vector(embedder_for, name, pooling, flash_attention, tolerance):
+    embedder = embedder_for(name, flash_attention=flash_attention)
     together = rows(embedder, TEXTS, pooling)
     alone = np.concatenate([rows(embedder, [tokens], pooling) for tokens in TEXTS])
-    np.testing.assert_allclose(unit(together), unit(alone), atol=1e-3)
+    # Random weights of gemma3 make much of little: its numbers reach 40 on the way.
+    np.testing.assert_allclose(unit(together), unit(alone), atol=tolerance * (5 if name == "gemma3" else 1))
     assert (rows(embedder, TEXTS, pooling) == together).all(), "the same batch twice"
 
 
@@ -104,7 +106,7 @@ def test_scores_of_a_decoder_do_not_depend_on_the_batches(embedder_for):
 
 
 def test_different_poolings_share_a_batch(embedder_for):
-    embedder = embedder_for("bert")
+    embedder = embedder_for("bert", flash_attention="off")
     wanted = {pooling: rows(embedder, [TEXTS[1]], pooling) for pooling in ("mean", "cls", "last", "none")}
     blocker = embedder.submit(EmbedRequest((text(200),) * 40, "mean"))
     futures = {pooling: embedder.submit(EmbedRequest((TEXTS[1],), pooling)) for pooling in wanted}
@@ -122,11 +124,11 @@ def test_many_texts_share_a_batch(embedder_for):
     embedder.run(EmbedRequest(tuple(text(8, seed) for seed in range(32)), "mean"))
     assert embedder.stats().n_batches == 1 and embedder.stats().n_tokens == 256 and embedder.stats().n_texts == 32
     embedder.run(EmbedRequest(tuple(text(16, seed) for seed in range(160)), "mean"))
-    assert embedder.stats().n_batches == 1 + 160 * 16 // embedder._core.pooler.n_batch
+    assert embedder.stats().n_batches == 1 + 160 * 16 // 512, "a batch may be longer than the longest text"
 
 
 def test_requests_of_threads_and_coroutines_share_batches(embedder_for):
-    embedder = embedder_for("bert")
+    embedder = embedder_for("bert", flash_attention="off")
     requests = [EmbedRequest((text(4, seed), text(4, seed + 1)), "mean") for seed in range(40)]
     wanted = [np.asarray(embedder.run(request).values) for request in requests]
     before = embedder.stats().n_batches
