@@ -7,17 +7,23 @@ import difflib
 import functools
 import os
 import threading
-import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from localllm import registry
 from localllm.chat.answer import AnswerReader, collect
 from localllm.chat.prompt import ChatOptions, Prompt, render
 from localllm.chat.types import ChatDelta, ChatMessage, ChatResult
+from localllm.embedding import ranking, texts
+from localllm.embedding.ranking import Ranked, RankOptions
+from localllm.embedding.texts import EmbedOptions, VectorPooling
+from localllm.embedding.vectors import Embeddings
 from localllm.engine.cache.disk import write_atomically
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
+from localllm.engine.embed_core import EmbedRequest, Rows
+from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.engine.params import model_params
 from localllm.engine.request import Delta, Finished, Generation, Request
@@ -42,15 +48,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 File = str | os.PathLike[str]
 
-_lock = threading.Lock()
-_engines: weakref.WeakValueDictionary[tuple[object, ...], Engine] = weakref.WeakValueDictionary()
-
 
 class LocalModel:
     """A model on this machine. Cheap to make: weights are loaded at the first use, and shared within the process.
 
     Two LocalModels with the same file and the same loading options use one engine, whose requests are batched together; it
-    is closed when the last of them is closed or collected.
+    is closed when the last of them is closed or collected. Chat, vectors and scores of a file share its weights.
 
     Args:
         reference: a path to a GGUF file, or the name of an embedded model ("smollm2").
@@ -85,6 +88,7 @@ class LocalModel:
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
         self._engine: Engine | None = None
+        self._embedders: dict[bool, Embedder] = {}
         self._vocabulary: Model | None = None
         self._chat: Chat | None = None
         self._lock = threading.RLock()
@@ -129,8 +133,38 @@ class LocalModel:
         """
         with self._lock:
             if self._engine is None or self._engine.closed:
-                self._engine = self._load()
+                self._require_weights()
+                self._engine = registry.engine(self.path, self.model_config, self.context_config)
             return self._engine
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes vectors; the weights are those of the engine if both are used. Raises as `engine` does."""
+        return self._embedder(rank=False)
+
+    @property
+    def ranker(self) -> Embedder:
+        """What makes scores. Raises as `engine` does, UnsupportedModelError if the model has no classification head."""
+        return self._embedder(rank=True)
+
+    def _embedder(self, *, rank: bool) -> Embedder:
+        with self._lock:
+            found = self._embedders.get(rank)
+            if found is None or found.closed:
+                self._require_weights()
+                found = registry.embedder(self.path, self.model_config, self.context_config, rank=rank)
+                self._embedders[rank] = found
+            return found
+
+    def _require_weights(self) -> None:
+        _require_kind(self.header, self.path, "model")
+        if self.model_config.vocab_only:
+            raise UnsupportedModelError(f"{self.path}: opened with vocab_only=True, which loads no weights to answer with")
+
+    def _open(self) -> list[Engine | Embedder]:
+        """What this handle has loaded and not lost."""
+        users = [self._engine, *self._embedders.values()]
+        return [user for user in users if user is not None and not user.closed]
 
     @property
     def vocabulary(self) -> Model:
@@ -141,36 +175,24 @@ class LocalModel:
             NativeLibraryError: The native libraries cannot be used.
         """
         with self._lock:
-            if self._engine is not None and not self._engine.closed:
-                return self._engine.model
+            if users := self._open():
+                return users[0].model
             if self._vocabulary is None:
                 _require_kind(self.header, self.path, "model", "vocabulary")
                 config = dataclasses.replace(self.model_config, vocab_only=True)
                 self._vocabulary = Model(str(self.path), model_params(load(), config))
             return self._vocabulary
 
-    def _load(self) -> Engine:
-        _require_kind(self.header, self.path, "model")
-        if self.model_config.vocab_only:
-            raise UnsupportedModelError(f"{self.path}: opened with vocab_only=True, which loads no weights to answer with")
-        stat = self.path.stat()
-        key = (os.path.realpath(self.path), stat.st_mtime_ns, stat.st_size, self.model_config, self.context_config)
-        with _lock:
-            engine = _engines.get(key)
-            if engine is None or engine.closed:
-                engine = Engine(str(self.path), self.model_config, self.context_config)
-                _engines[key] = engine
-            return engine
-
     @property
     def loaded(self) -> bool:
         """Whether this handle has loaded its weights."""
-        return self._engine is not None and not self._engine.closed
+        return bool(self._open())
 
     def close(self) -> None:
-        """Lets go of the engine; the weights are freed unless another LocalModel uses them. The next use loads again."""
+        """Lets go of what was loaded; the weights are freed unless another LocalModel uses them. The next use loads again."""
         with self._lock:
             self._engine = None
+            self._embedders = {}
             self._vocabulary = None
             self._chat = None
 
@@ -445,6 +467,107 @@ class LocalModel:
         """Where messages begin in a prompt, as far as the template tells."""
         delimiters = (self.vocabulary.tokenize(text, add_special=False, parse_special=True) for text in prompt.delimiters)
         return tuple(sorted({place for each in delimiters for place in _places(tokens, tuple(each))}))
+
+    # ---- vectors and scores
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: VectorPooling | None = None,
+        normalize: bool = True,
+        instruction: str = "",
+        dimensions: int | None = None,
+        truncate: bool = False,
+    ) -> Embeddings:
+        """Vectors of texts, in their order. Texts share batches, also those of other calls at the same time.
+
+        A text may have as many tokens as the model was trained for, at most `n_ctx`. An empty text is embedded if the model puts
+        special tokens around texts (BERT does), else it is an error. What else is in a batch changes about the fourth digit of a
+        vector's numbers; where that is too much, open the model with `flash_attention="off"`.
+
+        Args:
+            texts: str or a list of them.
+            pooling: how one vector is made of a text's tokens: "mean", "cls" (the first token's), "last", or "none": one vector
+                per token. None: what the file names; "mean" if it names nothing, as files of generating models do.
+            normalize: bool, make every vector's length 1, so that a dot product is a cosine.
+            instruction: str, put before each text as it is, e.g. "search_query: " or "query: "; what fits is on the model's card.
+            dimensions: int, keep so many of the first dimensions (Matryoshka; the model must have been trained for it), before
+                normalising; None: all.
+            truncate: bool, cut texts that are too long; their closing special token stays.
+
+        Returns:
+            Embeddings; `.vectors` is a list of lists of floats.
+
+        Raises:
+            InvalidRequestError: An argument is wrong, or a text has no tokens; the message names it, e.g. "texts[3]".
+            ContextOverflowError: A text is too long.
+            UnsupportedModelError: The model gives no vectors, or is a reranker and no pooling is named.
+            ModelError: The model cannot be loaded.
+        """
+        options = EmbedOptions(
+            pooling=pooling, normalize=normalize, instruction=instruction, dimensions=dimensions, truncate=truncate
+        )
+        embedder, request, finish = self._prepare_embed(texts, options)
+        return finish(embedder.run(request) if request else None)
+
+    async def aembed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: VectorPooling | None = None,
+        normalize: bool = True,
+        instruction: str = "",
+        dimensions: int | None = None,
+        truncate: bool = False,
+    ) -> Embeddings:
+        """Like `embed`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
+        options = EmbedOptions(
+            pooling=pooling, normalize=normalize, instruction=instruction, dimensions=dimensions, truncate=truncate
+        )
+        embedder, request, finish = await _in_thread(self._prepare_embed, texts, options)
+        return await _in_thread(finish, await embedder.arun(request) if request else None)
+
+    def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False) -> list[Ranked]:
+        """Documents in the order of their relevance to a query, by a reranker (a model with a classification head).
+
+        Args:
+            query: str.
+            documents: list of str.
+            top_n: int, only so many of the best; None: all.
+            truncate: bool, cut documents that are too long together with the query.
+
+        Returns:
+            list of Ranked, best first; `.index` is the place in `documents`.
+
+        Raises:
+            InvalidRequestError: An argument is wrong.
+            ContextOverflowError: A document is too long together with the query, or the query alone is.
+            UnsupportedModelError: The model has no classification head.
+            ModelError: The model cannot be loaded.
+        """
+        ranker, request, finish = self._prepare_rank(query, documents, RankOptions(top_n=top_n, truncate=truncate))
+        return finish(ranker.run(request) if request else None)
+
+    async def arerank(
+        self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
+    ) -> list[Ranked]:
+        """Like `rerank`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
+        options = RankOptions(top_n=top_n, truncate=truncate)
+        ranker, request, finish = await _in_thread(self._prepare_rank, query, documents, options)
+        return await _in_thread(finish, await ranker.arun(request) if request else None)
+
+    def _prepare_embed(
+        self, given: str | Sequence[str], options: EmbedOptions
+    ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], Embeddings]]:
+        embedder = self.embedder
+        return embedder, *texts.prepare(embedder, given, options)
+
+    def _prepare_rank(
+        self, query: str, documents: Sequence[str], options: RankOptions
+    ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], list[Ranked]]]:
+        ranker = self.ranker
+        return ranker, *ranking.prepare(ranker, query, documents, options)
 
 
 def _remake(

@@ -42,6 +42,7 @@ Loras = Annotated[list[str] | None, typer.Option("--lora", metavar="PATH[:SCALE]
 Controls = Annotated[
     list[str] | None, typer.Option("--control-vector", metavar="PATH[:SCALE]", help="Control vector (GGUF); may be repeated.")
 ]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show llama.cpp's messages, and speed at the end.")]
 
 
@@ -105,6 +106,58 @@ def chat(
     local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose, lora, control_vector)
     options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     converse(local, system, options, verbose)
+
+
+@app.command()
+def embed(
+    model: Model,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts; '-': the lines of standard input.")],
+    pooling: Annotated[str | None, typer.Option(help="mean, cls, last or none (per token); the file's own if missing.")] = None,
+    normalize: Annotated[bool, typer.Option(help="Make every vector's length 1.")] = True,
+    instruction: Annotated[str, typer.Option(help="Put before each text as it is, e.g. 'search_query: '.")] = "",
+    dimensions: Annotated[int | None, typer.Option(help="Keep so many of the first dimensions.")] = None,
+    truncate: Truncate = False,
+    n_ctx: Context = 4096,
+    threads: Threads = 0,
+    n_gpu_layers: Layers = "all",
+    verbose: Verbose = False,
+) -> None:
+    """Vectors of texts, one JSON object a line: index, tokens, embedding."""
+    from localllm.cli.vectors import print_vectors, read_texts
+
+    local = _model(model, n_ctx, threads, n_gpu_layers, "none", None, verbose)
+    # What it may be is checked where every caller's pooling is.
+    chosen: Any = pooling
+    print_vectors(
+        local.embed(
+            read_texts(texts),
+            pooling=chosen,
+            normalize=normalize,
+            instruction=instruction,
+            dimensions=dimensions,
+            truncate=truncate,
+        )
+    )
+
+
+@app.command()
+def rerank(
+    model: Model,
+    query: Annotated[str, typer.Argument(help="What the documents should answer.")],
+    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT...", help="Texts; '-': the lines of standard input.")],
+    top_n: Annotated[int | None, typer.Option(help="Only so many of the best.")] = None,
+    truncate: Truncate = False,
+    n_ctx: Context = 4096,
+    threads: Threads = 0,
+    n_gpu_layers: Layers = "all",
+    verbose: Verbose = False,
+) -> None:
+    """Documents by relevance, best first, one JSON object a line: index, probability, logit, document."""
+    from localllm.cli.vectors import print_ranking, read_texts
+
+    texts = read_texts(documents)
+    local = _model(model, n_ctx, threads, n_gpu_layers, "none", None, verbose)
+    print_ranking(local.rerank(query, texts, top_n=top_n, truncate=truncate), texts)
 
 
 @app.command()

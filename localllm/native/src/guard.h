@@ -83,6 +83,9 @@ void lm_handle_add(const void * handle, const char * kind);
 bool lm_handle_remove(const void * handle, const char * kind);
 void lm_handle_require(const void * handle, const char * kind);
 
+// Throws what belongs to a result of llama_decode or llama_encode other than 0; `why` is what llama.cpp has logged.
+void lm_require_decoded(int32_t result, const std::string & why);
+
 // Copies text for the caller, who frees it with lm_string_free().
 char * lm_string_copy(const std::string & text);
 

@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 4
+#define LM_ABI_VERSION 5
 
 #ifdef __cplusplus
 extern "C" {
@@ -225,6 +225,44 @@ LM_API enum lm_status lm_step(struct llama_context * ctx, lm_row ** rows, int32_
 // lm_decode and, if that succeeds, lm_step: a whole step of the engine in one call.
 LM_API enum lm_status lm_run(struct llama_context * ctx, const struct llama_batch * batch, lm_row ** rows,
                              int32_t n_rows);
+
+// ---- pool ----------------------------------------------------------------------------------------------------------
+
+// How the vectors of a text's tokens become what is asked for.
+enum lm_pooling {
+    LM_POOL_NONE = 0, // one vector per token
+    LM_POOL_MEAN = 1, // their mean
+    LM_POOL_CLS = 2,  // the first token's
+    LM_POOL_LAST = 3, // the last token's
+    LM_POOL_RANK = 4, // the outputs of the model's classification head
+};
+
+// One text's share of a batch. A text may go through several batches, with the same `out` each time.
+typedef struct lm_piece {
+    float * out;   // in: one row, LM_POOL_NONE: one row per token of the whole text; n_embd_out floats a row, n_cls_out
+                   // for LM_POOL_RANK. out: right when the text's last token is computed
+    size_t n_out;  // in: floats that fit into `out`
+    int32_t first; // in: batch index of the piece's first token; the others follow without a gap
+    int32_t n_tokens; // in: tokens of the piece
+    int32_t n_done;   // in: tokens of the text in earlier batches
+    int32_t pooling;  // in: enum lm_pooling
+    int32_t status;   // out: LM_OK, or LM_DECODE_FAILED if the model gave something that is no number
+} lm_piece;
+
+// llama_encode for models that have an encoder or no memory, llama_decode for the others, then the pieces' rows. The
+// context must have been made with `embeddings`, and with LLAMA_POOLING_TYPE_RANK for LM_POOL_RANK, else with
+// LLAMA_POOLING_TYPE_NONE: llama.cpp's own pooling sees one micro-batch, this one all of a text.
+LM_API enum lm_status lm_embed(struct llama_context * ctx, const struct llama_batch * batch, lm_piece * pieces,
+                               int32_t n_pieces);
+
+// Keeps the first `n_to` of the `n_from` floats of each row, rows closing up, and, if asked for, makes each row's
+// Euclidean length 1; a row of zeros stays.
+LM_API enum lm_status lm_rows_finish(float * rows, size_t n_rows, int32_t n_from, int32_t n_to, bool normalize);
+
+// {"outputs", "width", "labels", "softmax", "positions"}. Of the classification head: "width" is how many values its
+// tensors give (0: there is no head), "outputs" how many llama.cpp reads, "softmax" whether it has taken that of them.
+// "positions": how many a table of positions has (0: there is none, as with RoPE).
+LM_API enum lm_status lm_pool_info(const struct llama_model * model, char ** out);
 
 // ---- drafts --------------------------------------------------------------------------------------------------------
 

@@ -198,25 +198,29 @@ lm_status lm_detokenize(const llama_model * model, const llama_token * tokens, i
     });
 }
 
+void lm_require_decoded(int32_t result, const std::string & why) {
+    switch (result) {
+    case 0:
+        return;
+    case 1:
+        throw lm_error(LM_NO_SLOT, "the KV cache has no room for this batch");
+    case 2:
+        throw lm_error(LM_ABORTED, "aborted");
+    case -1:
+        lm_invalid("batch: " + why);
+    default:
+        throw lm_error(LM_DECODE_FAILED,
+                       "llama.cpp could not compute the batch (" + std::to_string(result) + "): " + why);
+    }
+}
+
 lm_status lm_decode(llama_context * ctx, const llama_batch * batch) {
     return lm_guard(LM_DECODE_FAILED, [&] {
         lm_require(ctx, "ctx: NULL");
         lm_require(batch, "batch: NULL");
         check_batch(ctx, *batch);
         lm_error_capture errors;
-        const int32_t result = llama_decode(ctx, *batch);
-        switch (result) {
-        case 0:
-            return;
-        case 1:
-            throw lm_error(LM_NO_SLOT, "the KV cache has no room for this batch");
-        case 2:
-            throw lm_error(LM_ABORTED, "aborted");
-        case -1:
-            lm_invalid("batch: " + errors.text());
-        default:
-            throw lm_error(LM_DECODE_FAILED, "llama_decode returned " + std::to_string(result) + ": " + errors.text());
-        }
+        lm_require_decoded(llama_decode(ctx, *batch), errors.text());
     });
 }
 
