@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import functools
 import os
-import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from localllm import registry
-from localllm.chat.answer import AnswerReader, collect
+from localllm import asking
+from localllm.asking import Messages
+from localllm.chat.answer import AnswerReader, collect, stream_deltas, whole_answer
 from localllm.chat.prompt import ChatOptions, Prompt, render
-from localllm.chat.types import ChatDelta, ChatMessage, ChatResult
+from localllm.chat.types import ChatDelta, ChatResult
 from localllm.embedding import ranking, texts
 from localllm.embedding.ranking import Ranked, RankOptions
-from localllm.embedding.texts import EmbedOptions, VectorPooling
+from localllm.embedding.texts import EmbedOptions
 from localllm.embedding.vectors import Embeddings
 from localllm.engine.cache.disk import write_atomically
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
 from localllm.engine.embed_core import EmbedRequest, Rows
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
-from localllm.engine.params import model_params
 from localllm.engine.request import Delta, Finished, Generation, Request
 from localllm.engine.steering import ControlVector, Lora, adapters
-from localllm.errors import InvalidRequestError, UnsupportedModelError
-from localllm.hub.gguf import Header, read_header
-from localllm.hub.reference import resolve
-from localllm.native.handles import Chat, Model
-from localllm.native.library import load
+from localllm.errors import InvalidRequestError
+from localllm.hub.gguf import Header
+from localllm.loaded import Loaded
+from localllm.native.handles import Model
+from localllm.options import split
 
-_NO_MODEL = {
-    "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
-    "adapter": "is a LoRA adapter: it goes with a model (loras=[...]), and is no model itself",
-    "control vector": "is a control vector: it goes with a model (control_vectors=[...]), and is no model itself",
-    "draft": "is a draft: it predicts for another model, and cannot answer alone",
-    "vocabulary": "holds only a vocabulary, no weights",
-    "other": "is a GGUF file, but no language model",
-}
-
-Messages = Sequence[Mapping[str, Any] | ChatMessage]
 P = ParamSpec("P")
 T = TypeVar("T")
 File = str | os.PathLike[str]
@@ -84,14 +70,11 @@ class LocalModel:
         self.chat_template = chat_template
         self.loras: tuple[Lora, ...] = adapters("loras", loras, Lora)
         self.control_vectors: tuple[ControlVector, ...] = adapters("control_vectors", control_vectors, ControlVector)
-        model_options, context_options = _split(options, ModelConfig, ContextConfig)
+        others = ("chat_template", "loras", "control_vectors")
+        model_options, context_options = split(options, ModelConfig, ContextConfig, others=others)
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
-        self._engine: Engine | None = None
-        self._embedders: dict[bool, Embedder] = {}
-        self._vocabulary: Model | None = None
-        self._chat: Chat | None = None
-        self._lock = threading.RLock()
+        self._loaded = Loaded(self.reference, self.model_config, self.context_config, chat_template)
 
     def __repr__(self) -> str:
         return f"LocalModel({self.reference!r})"
@@ -103,23 +86,23 @@ class LocalModel:
 
     # ---- facts, from the file's header alone
 
-    @functools.cached_property
+    @property
     def path(self) -> Path:
         """The GGUF file.
 
         Raises:
             ModelNotFoundError: The reference means none.
         """
-        return resolve(self.reference)
+        return self._loaded.path
 
-    @functools.cached_property
+    @property
     def header(self) -> Header:
         """Metadata and tensor table of the file; needs neither weights nor the native library.
 
         Raises:
             ModelError: The file cannot be read.
         """
-        return read_header(self.path)
+        return self._loaded.header
 
     # ---- life
 
@@ -131,40 +114,17 @@ class LocalModel:
             ModelError: The file cannot be loaded.
             NativeLibraryError: The native libraries cannot be used.
         """
-        with self._lock:
-            if self._engine is None or self._engine.closed:
-                self._require_weights()
-                self._engine = registry.engine(self.path, self.model_config, self.context_config)
-            return self._engine
+        return self._loaded.engine
 
     @property
     def embedder(self) -> Embedder:
         """What makes vectors; the weights are those of the engine if both are used. Raises as `engine` does."""
-        return self._embedder(rank=False)
+        return self._loaded.embedder(rank=False)
 
     @property
     def ranker(self) -> Embedder:
         """What makes scores. Raises as `engine` does, UnsupportedModelError if the model has no classification head."""
-        return self._embedder(rank=True)
-
-    def _embedder(self, *, rank: bool) -> Embedder:
-        with self._lock:
-            found = self._embedders.get(rank)
-            if found is None or found.closed:
-                self._require_weights()
-                found = registry.embedder(self.path, self.model_config, self.context_config, rank=rank)
-                self._embedders[rank] = found
-            return found
-
-    def _require_weights(self) -> None:
-        _require_kind(self.header, self.path, "model")
-        if self.model_config.vocab_only:
-            raise UnsupportedModelError(f"{self.path}: opened with vocab_only=True, which loads no weights to answer with")
-
-    def _open(self) -> list[Engine | Embedder]:
-        """What this handle has loaded and not lost."""
-        users = [self._engine, *self._embedders.values()]
-        return [user for user in users if user is not None and not user.closed]
+        return self._loaded.embedder(rank=True)
 
     @property
     def vocabulary(self) -> Model:
@@ -174,27 +134,16 @@ class LocalModel:
             ModelError: The file cannot be loaded.
             NativeLibraryError: The native libraries cannot be used.
         """
-        with self._lock:
-            if users := self._open():
-                return users[0].model
-            if self._vocabulary is None:
-                _require_kind(self.header, self.path, "model", "vocabulary")
-                config = dataclasses.replace(self.model_config, vocab_only=True)
-                self._vocabulary = Model(str(self.path), model_params(load(), config))
-            return self._vocabulary
+        return self._loaded.vocabulary
 
     @property
     def loaded(self) -> bool:
         """Whether this handle has loaded its weights."""
-        return bool(self._open())
+        return bool(self._loaded)
 
     def close(self) -> None:
         """Lets go of what was loaded; the weights are freed unless another LocalModel uses them. The next use loads again."""
-        with self._lock:
-            self._engine = None
-            self._embedders = {}
-            self._vocabulary = None
-            self._chat = None
+        self._loaded.let_go()
 
     def __enter__(self) -> LocalModel:
         return self
@@ -282,28 +231,10 @@ class LocalModel:
         return self.engine, self._completion(prompt, options)
 
     def _completion(self, prompt: str, options: dict[str, Any]) -> Request:
-        self.engine  # noqa: B018  as in _chat_request
-        return _request(self._prompt_tokens(prompt), self._steered(options))
+        return asking.completion(self.engine.model, prompt, self._steered(options))
 
     def _steered(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Options of a request with the adapters that it is to have, their references resolved to files."""
-        steered = {"loras": self.loras, "control_vectors": self.control_vectors}
-        steered.update({name: options[name] for name in steered if options.get(name) is not None})
-        for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
-            given = adapters(name, steered[name], kind)
-            steered[name] = tuple(dataclasses.replace(one, path=str(resolve(one.path))) for one in given if one.scale)
-        return {**options, **steered}
-
-    def _prompt_tokens(self, text: str) -> tuple[int, ...]:
-        if not isinstance(text, str):
-            raise InvalidRequestError(f"prompt: must be text, not {type(text).__name__}")
-        model = self.vocabulary
-        tokens = model.tokenize(text, add_special=True, parse_special=True)
-        # Some vocabularies close every text with EOS; what is to be continued is not closed.
-        closes = model.native.llama_vocab_get_add_eos(model.vocab)
-        if closes and len(tokens) > 1 and tokens[-1] == model.native.llama_vocab_eos(model.vocab):
-            tokens.pop()
-        return tuple(tokens)
+        return asking.steered(options, self.loras, self.control_vectors)
 
     # ---- chat
 
@@ -330,7 +261,7 @@ class LocalModel:
         reader = AnswerReader(prompt)
         deltas: list[ChatDelta] = []
         for event in self.engine.stream(request):
-            deltas.extend(_read(reader, event))
+            deltas.extend(reader.take(event))
         return collect(reader, deltas)
 
     def stream_chat(self, messages: Messages, **options: Any) -> Generator[ChatDelta, None, None]:
@@ -339,7 +270,7 @@ class LocalModel:
         Arguments are checked at once. Closing the iterator stops the work.
         """
         request, prompt = self._chat_request(messages, options)
-        return _stream(AnswerReader(prompt), self.engine.stream(request))
+        return stream_deltas(AnswerReader(prompt), self.engine.stream(request))
 
     async def achat(self, messages: Messages, **options: Any) -> ChatResult:
         """Like `chat`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
@@ -347,7 +278,7 @@ class LocalModel:
         reader = AnswerReader(prompt)
         deltas: list[ChatDelta] = []
         async for event in engine.astream(request):
-            deltas.extend(_read(reader, event))
+            deltas.extend(reader.take(event))
         return collect(reader, deltas)
 
     async def astream_chat(self, messages: Messages, **options: Any) -> AsyncGenerator[ChatDelta, None]:
@@ -357,7 +288,7 @@ class LocalModel:
         events = engine.astream(request)
         try:
             async for event in events:
-                for delta in _read(reader, event):
+                for delta in reader.take(event):
                     yield delta
         finally:
             await events.aclose()
@@ -374,13 +305,13 @@ class LocalModel:
             n answers to the first conversation, then those to the second, and so on.
         """
         requests, prompts = self._chat_requests(conversations, n, options)
-        return [_result(prompt, answer) for prompt, answer in zip(prompts, self.engine.generate_all(requests), strict=True)]
+        return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, self.engine.generate_all(requests), strict=True)]
 
     async def achat_all(self, conversations: Sequence[Messages], *, n: int = 1, **options: Any) -> list[ChatResult]:
         """Like `chat_all`, for coroutines."""
         requests, prompts = await _in_thread(self._chat_requests, conversations, n, options)
         answers = await self.engine.agenerate_all(requests)
-        return [_result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def _chat_requests(
         self, conversations: Sequence[Messages], n: int, options: dict[str, Any]
@@ -391,7 +322,7 @@ class LocalModel:
 
     def render(self, messages: Messages, **options: Any) -> str:
         """The prompt that the template makes of messages; `options` are fields of ChatOptions."""
-        return render(self._template(), messages, ChatOptions(**_only(options, ChatOptions))).text
+        return render(self._loaded.template, messages, ChatOptions(**split(options, ChatOptions)[0])).text
 
     # ---- saved states
 
@@ -433,53 +364,20 @@ class LocalModel:
             OSError: The file cannot be read.
         """
         data = state if isinstance(state, (bytes, bytearray)) else Path(state).read_bytes()
-        return len(self.engine.load_state(bytes(data), _request((0,), self._steered(options))))
-
-    def _template(self) -> Chat:
-        with self._lock:
-            if self._chat is None:
-                self._chat = Chat(self.vocabulary, self.chat_template)
-            return self._chat
+        return len(self.engine.load_state(bytes(data), asking.request((0,), self._steered(options))))
 
     def _prepare_chat(self, messages: Messages, options: dict[str, Any]) -> tuple[Engine, Request, Prompt]:
         request, prompt = self._chat_request(messages, options)
         return self.engine, request, prompt
 
     def _chat_request(self, messages: Messages, options: dict[str, Any]) -> tuple[Request, Prompt]:
-        names = {field.name for field in dataclasses.fields(ChatOptions)}
-        chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
-        rest = {name: value for name, value in options.items() if name not in names}
-        self.engine  # noqa: B018  its vocabulary serves; without it another one would be loaded first
-        prompt = render(self._template(), messages, chat_options)
-        if prompt.grammar and rest.get("grammar"):
-            raise InvalidRequestError("grammar: not together with tools or json_schema, which make their own")
-        rest["stop"] = (*_texts(rest.get("stop")), *prompt.stops)
-        tokens = self._prompt_tokens(prompt.text)
-        request = _request(tokens, self._steered(rest), others=names)
-        return dataclasses.replace(
-            request,
-            visible_tokens=prompt.visible_tokens,
-            grammar=prompt.grammar,
-            boundaries=self._boundaries(tokens, prompt),
-        ), prompt
-
-    def _boundaries(self, tokens: tuple[int, ...], prompt: Prompt) -> tuple[int, ...]:
-        """Where messages begin in a prompt, as far as the template tells."""
-        delimiters = (self.vocabulary.tokenize(text, add_special=False, parse_special=True) for text in prompt.delimiters)
-        return tuple(sorted({place for each in delimiters for place in _places(tokens, tuple(each))}))
+        # The engine's vocabulary serves; asked for later, another one would be loaded before it.
+        model = self.engine.model
+        return asking.conversation(model, self._loaded.template, messages, self._steered(options))
 
     # ---- vectors and scores
 
-    def embed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        pooling: VectorPooling | None = None,
-        normalize: bool = True,
-        instruction: str = "",
-        dimensions: int | None = None,
-        truncate: bool = False,
-    ) -> Embeddings:
+    def embed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
         """Vectors of texts, in their order. Texts share batches, also those of other calls at the same time.
 
         A text may have as many tokens as the model was trained for, at most `n_ctx`. An empty text is embedded if the model puts
@@ -488,13 +386,7 @@ class LocalModel:
 
         Args:
             texts: str or a list of them.
-            pooling: how one vector is made of a text's tokens: "mean", "cls" (the first token's), "last", or "none": one vector
-                per token. None: what the file names; "mean" if it names nothing, as files of generating models do.
-            normalize: bool, make every vector's length 1, so that a dot product is a cosine.
-            instruction: str, put before each text as it is, e.g. "search_query: " or "query: "; what fits is on the model's card.
-            dimensions: int, keep so many of the first dimensions (Matryoshka; the model must have been trained for it), before
-                normalising; None: all.
-            truncate: bool, cut texts that are too long; their closing special token stays.
+            options: fields of EmbedOptions: `pooling`, `normalize`, `instruction`, `dimensions`, `truncate`.
 
         Returns:
             Embeddings; `.vectors` is a list of lists of floats.
@@ -505,26 +397,11 @@ class LocalModel:
             UnsupportedModelError: The model gives no vectors, or is a reranker and no pooling is named.
             ModelError: The model cannot be loaded.
         """
-        options = EmbedOptions(
-            pooling=pooling, normalize=normalize, instruction=instruction, dimensions=dimensions, truncate=truncate
-        )
         embedder, request, finish = self._prepare_embed(texts, options)
         return finish(embedder.run(request) if request else None)
 
-    async def aembed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        pooling: VectorPooling | None = None,
-        normalize: bool = True,
-        instruction: str = "",
-        dimensions: int | None = None,
-        truncate: bool = False,
-    ) -> Embeddings:
+    async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
         """Like `embed`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
-        options = EmbedOptions(
-            pooling=pooling, normalize=normalize, instruction=instruction, dimensions=dimensions, truncate=truncate
-        )
         embedder, request, finish = await _in_thread(self._prepare_embed, texts, options)
         return await _in_thread(finish, await embedder.arun(request) if request else None)
 
@@ -558,10 +435,11 @@ class LocalModel:
         return await _in_thread(finish, await ranker.arun(request) if request else None)
 
     def _prepare_embed(
-        self, given: str | Sequence[str], options: EmbedOptions
+        self, given: str | Sequence[str], options: dict[str, Any]
     ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], Embeddings]]:
+        chosen = EmbedOptions(**split(options, EmbedOptions)[0])
         embedder = self.embedder
-        return embedder, *texts.prepare(embedder, given, options)
+        return embedder, *texts.prepare(embedder, given, chosen)
 
     def _prepare_rank(
         self, query: str, documents: Sequence[str], options: RankOptions
@@ -576,89 +454,8 @@ def _remake(
     return LocalModel(reference, chat_template=chat_template, **steering, **vars(model), **vars(context))
 
 
-def _places(tokens: tuple[int, ...], pattern: tuple[int, ...]) -> list[int]:
-    """Where a run of ids occurs among others."""
-    if not pattern:
-        return []
-    starts = (at for at, token in enumerate(tokens) if token == pattern[0])
-    return [at for at in starts if tokens[at : at + len(pattern)] == pattern]
-
-
-def _require_kind(header: Header, path: Path, *kinds: str) -> None:
-    if header.kind not in kinds:
-        raise UnsupportedModelError(f"{path}: this file {_NO_MODEL[header.kind]}")
-
-
-def _read(reader: AnswerReader, event: Delta | Finished) -> list[ChatDelta]:
-    if isinstance(event, Finished):
-        return reader.finish(event)
-    delta = reader.read(event)
-    return [delta] if delta is not None else []
-
-
-def _result(prompt: Prompt, answer: Generation) -> ChatResult:
-    reader = AnswerReader(prompt)
-    finished = Finished(answer.finish_reason, answer.usage, answer.timings, answer.seed)
-    deltas = _read(reader, Delta(answer.text, answer.tokens, answer.logprobs))
-    return collect(reader, [*deltas, *_read(reader, finished)])
-
-
-def _stream(reader: AnswerReader, events: Generator[Delta | Finished, None, None]) -> Generator[ChatDelta, None, None]:
-    try:
-        for event in events:
-            yield from _read(reader, event)
-    finally:
-        events.close()
-
-
 async def _in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Loading weights and rendering templates take their time: not on the loop."""
     import asyncio
 
     return await asyncio.to_thread(function, *arguments, **named)
-
-
-def _request(tokens: tuple[int, ...], options: Mapping[str, Any], others: set[str] | None = None) -> Request:
-    """A Request from keyword options; sampling fields may be given one by one or as `sampling`."""
-    sampling = options.get("sampling") or SamplingParams()
-    if not isinstance(sampling, SamplingParams):
-        raise InvalidRequestError(f"sampling: must be SamplingParams, not {type(sampling).__name__}")
-    own = ("max_tokens", "priority", "context_shift", "speculate", "loras", "control_vectors")
-    rest = {name: value for name, value in options.items() if name not in (*own, "stop", "sampling")}
-    known = {field.name for field in dataclasses.fields(SamplingParams)}
-    for name in rest:
-        if name not in known:
-            raise _unknown(name, known | {*own, "stop", "sampling"} | (others or set()))
-    if rest:
-        sampling = dataclasses.replace(sampling, **rest)
-    fields = {name: options[name] for name in own if name in options}
-    return Request(prompt=tokens, sampling=sampling, stop=_texts(options.get("stop")), **fields)
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, (list, tuple)):
-        raise InvalidRequestError(f"stop: must be a text or a list of texts, not {type(value).__name__}")
-    return tuple(value)
-
-
-def _split(options: dict[str, Any], *kinds: Any) -> list[dict[str, Any]]:
-    """Deals options out to the data classes that have a field of that name."""
-    names = [{field.name for field in dataclasses.fields(kind)} for kind in kinds]
-    for name in options:
-        if not any(name in known for known in names):
-            raise _unknown(name, set().union(*names) | {"chat_template", "loras", "control_vectors"})
-    return [{name: value for name, value in options.items() if name in known} for known in names]
-
-
-def _only(options: dict[str, Any], kind: Any) -> dict[str, Any]:
-    return _split(options, kind)[0]
-
-
-def _unknown(name: str, known: set[str]) -> InvalidRequestError:
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
-    return InvalidRequestError(f"{name}: unknown option{hint}")

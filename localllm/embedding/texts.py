@@ -20,7 +20,17 @@ VectorPooling = Literal["mean", "cls", "last", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """How vectors are made; `LocalModel.embed` says more."""
+    """How vectors are made.
+
+    Attributes:
+        pooling: how one vector is made of a text's tokens: "mean", "cls" (the first token's), "last", or "none": one vector per
+            token. None: what the file names; "mean" if it names nothing, as files of generating models do.
+        normalize: bool, make every vector's length 1, so that a dot product is a cosine.
+        instruction: str, put before each text as it is, e.g. "search_query: " or "query: "; what fits is on the model's card.
+        dimensions: int, keep so many of the first dimensions (Matryoshka, arXiv:2205.13147; the model must have been trained for
+            it), before normalising; None: all.
+        truncate: bool, cut texts that are too long; their closing special token stays.
+    """
 
     pooling: VectorPooling | None = None
     normalize: bool = True

@@ -188,7 +188,7 @@ def test_any_text_is_embedded(bert, qwen3, text):
 
 
 def test_an_unknown_option_is_an_error(bert):
-    with pytest.raises(TypeError, match="normalise"):
+    with pytest.raises(InvalidRequestError, match="^normalise: unknown option; did you mean 'normalize'"):
         bert.embed("a", normalise=True)
 
 
