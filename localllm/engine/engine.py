@@ -69,6 +69,11 @@ class Engine:
         return self._core.runner.n_ctx
 
     @property
+    def limit(self) -> int:
+        """Most tokens of a prompt and its answer: `n_ctx`, or fewer where the model has a table of learned positions (GPT-2)."""
+        return self._core.runner.limit
+
+    @property
     def closed(self) -> bool:
         return not self._finalizer.alive or self._core.closing
 

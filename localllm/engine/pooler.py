@@ -238,8 +238,7 @@ def _limit(model: Model, config: ContextConfig) -> int:
     native = model.native
     trained: int = native.llama_model_n_ctx_train(model.pointer)
     n_ctx = config.n_ctx or trained
-    positions: int = native.json_call("lm_pool_info", model.pointer)["positions"]
-    if positions:
-        return min(n_ctx, positions)
+    if model.n_positions:
+        return min(n_ctx, model.n_positions)
     stretched = config.rope_freq_base > 0 or config.rope_freq_scale > 0
     return n_ctx if stretched else min(n_ctx, trained)

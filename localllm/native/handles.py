@@ -100,6 +100,12 @@ class Model:
         n: int = self.native.llama_model_n_layer(self.pointer)
         return n
 
+    @property
+    def n_positions(self) -> int:
+        """Positions in the model's table of learned positions, which no sequence can go beyond; 0: it has none, as with RoPE."""
+        n: int = self.native.json_call("lm_pool_info", self.pointer)["positions"]
+        return n
+
     def check_lora(self, path: str) -> None:
         """Reads a LoRA adapter's file without loading it. Safe while another thread computes with the model.
 

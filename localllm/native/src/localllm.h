@@ -116,7 +116,8 @@ LM_API enum lm_status lm_tokenize(const struct llama_model * model, const char *
 LM_API enum lm_status lm_detokenize(const struct llama_model * model, const llama_token * tokens, int32_t n,
                                     bool special, char ** out, size_t * size);
 
-// llama_decode with checked batch and failed assertions turned into an error.
+// llama_decode with checked batch and failed assertions turned into an error. A model with a table of learned positions
+// (lm_pool_info) needs `pos`, within that table.
 LM_API enum lm_status lm_decode(struct llama_context * ctx, const struct llama_batch * batch);
 
 // The state of one sequence as bytes. `*size` is the capacity of `data` on entry (0 and NULL to ask), the bytes on

@@ -3,6 +3,7 @@
 #include "guard.h"
 
 #include "json.h"
+#include "llama-model.h"
 
 #include <cstring>
 #include <vector>
@@ -68,6 +69,7 @@ void check_batch(llama_context * ctx, const llama_batch & batch) {
             }
         }
     }
+    lm_require_positions(*llama_get_model(ctx), batch);
 }
 
 } // namespace
@@ -196,6 +198,23 @@ lm_status lm_detokenize(const llama_model * model, const llama_token * tokens, i
         *out = lm_string_copy(text);
         *size = text.size();
     });
+}
+
+int64_t lm_n_positions(const llama_model & model) {
+    return model.pos_embd ? model.pos_embd->ne[1] : INT32_MAX;
+}
+
+void lm_require_positions(const llama_model & model, const llama_batch & batch) {
+    if (!model.pos_embd) {
+        return;
+    }
+    const int64_t n = lm_n_positions(model);
+    lm_require(batch.pos, "batch: needs positions, as this model has a table of them");
+    for (int32_t i = 0; i < batch.n_tokens; i++) {
+        if (batch.pos[i] < 0 || batch.pos[i] >= n) {
+            lm_invalid("batch: position " + std::to_string(batch.pos[i]) + " of a model with " + std::to_string(n));
+        }
+    }
 }
 
 void lm_require_decoded(int32_t result, const std::string & why) {

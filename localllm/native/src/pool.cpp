@@ -26,23 +26,20 @@ void check_size(const llama_context * ctx, int32_t n_tokens) {
     }
 }
 
-// Tables that llama.cpp looks tokens and positions up in end where the file says: reading beyond fails an assertion on
-// a thread of the computation, where it cannot be caught.
+// The table that llama.cpp looks tokens up in ends where the file says: reading beyond fails an assertion on a thread
+// of the computation, where it cannot be caught.
 void check_batch(llama_context * ctx, const llama_batch & batch) {
     check_size(ctx, batch.n_tokens);
     lm_require(batch.token && !batch.embd, "batch: needs tokens, and no embeddings");
     lm_require(batch.pos && batch.n_seq_id && batch.seq_id, "batch: needs pos, n_seq_id and seq_id");
     const llama_model * model = llama_get_model(ctx);
     const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
-    const int64_t n_positions = model->pos_embd ? model->pos_embd->ne[1] : INT32_MAX;
+    lm_require_positions(*model, batch);
     for (int32_t i = 0; i < batch.n_tokens; i++) {
         if (batch.token[i] < 0 || batch.token[i] >= n_vocab) {
             lm_invalid("batch: token " + std::to_string(batch.token[i]) + " is not in the vocabulary");
         }
-        if (batch.pos[i] < 0 || batch.pos[i] >= n_positions) {
-            lm_invalid("batch: position " + std::to_string(batch.pos[i]) + " of a model with " +
-                       std::to_string(n_positions));
-        }
+        lm_require(batch.pos[i] >= 0, "batch: a negative position");
         lm_require(batch.n_seq_id[i] == 1 && batch.seq_id[i], "batch: each token needs one sequence");
         lm_require(batch.seq_id[i][0] >= 0 && static_cast<uint32_t>(batch.seq_id[i][0]) < llama_n_seq_max(ctx),
                    "batch: the context has no such sequence");
