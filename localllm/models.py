@@ -45,7 +45,7 @@ class LocalModel:
         reference: a path to a GGUF file, or the name of an embedded model ("smollm2").
         chat_template: str, a Jinja template instead of the file's own; None: the file's.
         loras: LoRA adapters for every request that names none of its own: paths, (path, scale) pairs, or Loras. The weights stay
-            as they are and shared; what was computed with other adapters is never mixed up.
+            as they are and shared; what was computed with other adapters is never mixed up. Not for vectors and scores.
         control_vectors: the same of control vectors: paths, (path, scale) pairs, or ControlVectors.
         options: fields of ModelConfig and ContextConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
 
@@ -392,7 +392,8 @@ class LocalModel:
             Embeddings; `.vectors` is a list of lists of floats.
 
         Raises:
-            InvalidRequestError: An argument is wrong, or a text has no tokens; the message names it, e.g. "texts[3]".
+            InvalidRequestError: An argument is wrong, or a text has no tokens; the message names it, e.g. "texts[3]". Or the
+                model was made with adapters, which vectors are computed without.
             ContextOverflowError: A text is too long.
             UnsupportedModelError: The model gives no vectors, or is a reranker and no pooling is named.
             ModelError: The model cannot be loaded.
@@ -418,7 +419,7 @@ class LocalModel:
             list of Ranked, best first; `.index` is the place in `documents`.
 
         Raises:
-            InvalidRequestError: An argument is wrong.
+            InvalidRequestError: An argument is wrong, or the model was made with adapters.
             ContextOverflowError: A document is too long together with the query, or the query alone is.
             UnsupportedModelError: The model has no classification head.
             ModelError: The model cannot be loaded.
@@ -438,14 +439,24 @@ class LocalModel:
         self, given: str | Sequence[str], options: dict[str, Any]
     ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], Embeddings]]:
         chosen = EmbedOptions(**split(options, EmbedOptions)[0])
+        self._require_no_adapters()
         embedder = self.embedder
         return embedder, *texts.prepare(embedder, given, chosen)
 
     def _prepare_rank(
         self, query: str, documents: Sequence[str], options: RankOptions
     ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], list[Ranked]]]:
+        self._require_no_adapters()
         ranker = self.ranker
         return ranker, *ranking.prepare(ranker, query, documents, options)
+
+    def _require_no_adapters(self) -> None:
+        for name, given in (("loras", self.loras), ("control_vectors", self.control_vectors)):
+            if any(one.scale for one in given):
+                raise InvalidRequestError(
+                    f"{name}: vectors and scores are computed without adapters; ask a LocalModel made without them, which shares "
+                    "the weights"
+                )
 
 
 def _remake(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class RankOptions:
     truncate: bool = False
 
     def __post_init__(self) -> None:
-        if self.top_n is not None and (isinstance(self.top_n, bool) or not isinstance(self.top_n, int) or self.top_n < 1):
+        whole = isinstance(self.top_n, numbers.Integral) and not isinstance(self.top_n, bool)
+        if self.top_n is not None and not (whole and self.top_n >= 1):
             raise InvalidRequestError(f"top_n: must be an integer of at least 1, or None, not {self.top_n!r}")
         if not isinstance(self.truncate, bool):
             raise InvalidRequestError(f"truncate: must be True or False, not {self.truncate!r}")
@@ -96,7 +98,8 @@ class Prompts:
         self.query = query
         self.limit = limit
         template: bytes | None = model.native.llama_model_chat_template(model.pointer, b"rerank")
-        self._template = template.decode(errors="replace") if template else None
+        self._parts = re.split(r"(\{query\}|\{document\})", template.decode(errors="replace")) if template else []
+        self._query_is_plain = bool(template) and _is_plain(model, query)
         self._query_ids = [] if template else model.tokenize(query, add_special=False, parse_special=False)
 
     def of(self, place: int, document: str, truncate: bool) -> tuple[list[int], bool]:
@@ -124,12 +127,21 @@ class Prompts:
         return tokens, len(tokens) < n_whole
 
     def _tokens(self, document: str) -> list[int]:
-        if self._template is None:
+        if not self._parts:
             return pair(self.model, self._query_ids, self.model.tokenize(document, add_special=False, parse_special=False))
-        # In one go, so that a query that speaks of "{document}" stays what it is.
         texts = {"{query}": self.query, "{document}": document}
-        prompt = re.sub(r"\{query\}|\{document\}", lambda found: texts[found[0]], self._template)
-        return self.model.tokenize(prompt, add_special=False, parse_special=True)
+        if self._query_is_plain and _is_plain(self.model, document):
+            # In one go, as the model was trained: a token may reach from the template into a text.
+            prompt = "".join(texts.get(part, part) for part in self._parts)
+            return self.model.tokenize(prompt, add_special=False, parse_special=True)
+        # Special tokens of the template are what it says; in a text of the caller's they are letters.
+        each = (self.model.tokenize(texts.get(part, part), False, part not in texts) for part in self._parts)
+        return [token for tokens in each for token in tokens]
+
+
+def _is_plain(model: Model, text: str) -> bool:
+    """Whether no special token is written in a text."""
+    return model.tokenize(text, add_special=False, parse_special=True) == model.tokenize(text, False, False)
 
 
 def score(outputs: Sequence[float], head: Head) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -43,7 +44,8 @@ class EmbedOptions:
             raise InvalidRequestError(f"pooling: {self.pooling!r} is not one of None, 'mean', 'cls', 'last', 'none'")
         if not isinstance(self.instruction, str):
             raise InvalidRequestError(f"instruction: must be text, not {type(self.instruction).__name__}")
-        if self.dimensions is not None and (isinstance(self.dimensions, bool) or not isinstance(self.dimensions, int)):
+        whole = isinstance(self.dimensions, numbers.Integral) and not isinstance(self.dimensions, bool)
+        if self.dimensions is not None and not whole:
             raise InvalidRequestError(f"dimensions: must be an integer or None, not {self.dimensions!r}")
         for name in ("normalize", "truncate"):
             if not isinstance(getattr(self, name), bool):
@@ -77,7 +79,7 @@ def prepare(
         UnsupportedModelError: The model is a reranker, and no pooling is named.
     """
     pooling = options.pooling or _own_pooling(embedder)
-    width = options.dimensions or embedder.row
+    width = int(options.dimensions or embedder.row)
     if options.dimensions is not None and not 1 <= options.dimensions <= embedder.row:
         raise InvalidRequestError(f"dimensions: {options.dimensions} is outside the range 1 to {embedder.row} of this model")
     ids, truncated = [], []

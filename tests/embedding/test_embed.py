@@ -8,13 +8,22 @@ import copy
 import gc
 import math
 import pickle
+import threading
+import time
 import weakref
 
 import numpy as np
 import pytest
 
-from localllm import Embeddings, LocalModel
-from localllm.errors import ContextOverflowError, InvalidRequestError, LocalLLMError, UnsupportedModelError
+from localllm import Embeddings, EmbedRequest, LocalModel
+from localllm.errors import (
+    ContextOverflowError,
+    InvalidRequestError,
+    LocalLLMError,
+    ModelLoadError,
+    QueueFullError,
+    UnsupportedModelError,
+)
 
 TEXTS = ["hello world", "the quick brown fox", "a", "one two three four five six seven"]
 
@@ -64,7 +73,7 @@ def test_fewer_dimensions_are_the_first_ones_made_unit_length_again(bert):
     assert short.dimensions == 8 and len(short.values) == 32
     for vector, cut in zip(whole.vectors, short.vectors, strict=True):
         assert cut == pytest.approx([value / math.hypot(*vector[:8]) for value in vector[:8]], abs=1e-6)
-    assert bert.embed(TEXTS, dimensions=64) == whole
+    assert bert.embed(TEXTS, dimensions=64) == whole and bert.embed(TEXTS, dimensions=np.int64(8)) == short
     raw = bert.embed(TEXTS, dimensions=8, normalize=False).vectors
     assert raw == [vector[:8] for vector in bert.embed(TEXTS, normalize=False).vectors]
 
@@ -169,6 +178,7 @@ def test_512_tokens_are_no_limit(models):
         ("a", {"dimensions": 65}, "^dimensions:"),
         ("a", {"dimensions": True}, "^dimensions:"),
         ("a", {"dimensions": 8.0}, "^dimensions:"),
+        ("a", {"colour": 1}, "^colour: unknown option; there are dimensions, instruction"),
         ("a", {"normalize": 1}, "^normalize:"),
         ("a", {"truncate": "yes"}, "^truncate:"),
         ("a", {"instruction": None}, "^instruction:"),
@@ -268,6 +278,46 @@ def test_an_engine_closed_by_hand_leaves_the_embedder_its_weights(models):
     assert model.complete("one", max_tokens=1).tokens
     model.embedder.close()
     assert model.embed("one") == wanted
+    assert pickle.loads(pickle.dumps(model)).embed("one") == wanted
+
+
+def test_a_full_queue_is_an_error_that_says_what_is_full(models):
+    model = LocalModel(models["bert"], n_threads=1, max_queue=1)
+    with model.embedder._core._wake:  # its thread takes nothing in meanwhile
+        waiting = model.embedder.submit(EmbedRequest(([5, 6],), "mean"))
+        with pytest.raises(QueueFullError, match="max_queue=1"):
+            model.embed("one")
+    assert waiting.result(60).counts == (1,) and len(model.embed("one")) == 1
+
+
+def test_one_text_does_not_wait_for_the_many_of_another_thread(models):
+    model = LocalModel(models["qwen3"], n_ctx=256, n_threads=1)
+    model.embed("one")
+    many = threading.Thread(target=model.embed, args=(["word " * 20] * 200,))
+    many.start()
+    while not model.embedder.stats().n_running:
+        time.sleep(0)
+    before = model.embedder.stats().n_texts
+    model.embed("two")
+    assert many.is_alive() and model.embedder.stats().n_texts < before + 50
+    many.join(60)
+
+
+def test_weights_that_cannot_be_used_are_a_typed_error(builder):
+    with pytest.raises(ModelLoadError):
+        LocalModel(builder.build("bert", overrides={"bert.attention.head_count": 3})).embed("one")
+
+
+def test_adapters_are_not_passed_over(models, builder, makers):
+    path = builder.save("sound-lora", makers.lora(builder.load("qwen3")))
+    control = builder.save("sound-control", makers.control(builder.load("qwen3")))
+    for options, name in (({"loras": [path]}, "loras"), ({"control_vectors": [control]}, "control_vectors")):
+        model = LocalModel(models["qwen3"], n_ctx=256, n_threads=1, **options)
+        for call in (model.embed, lambda text, model=model: model.rerank(text, ["b"])):
+            with pytest.raises(InvalidRequestError, match=f"^{name}: vectors and scores are computed without adapters"):
+                call("a")
+    none = LocalModel(models["qwen3"], n_ctx=256, n_threads=1, loras=[(path, 0.0)])
+    assert none.embed("a") == LocalModel(models["qwen3"], n_ctx=256, n_threads=1).embed("a")
 
 
 def test_embeddings_can_be_made_by_hand():
