@@ -166,7 +166,7 @@ class Core:
             )
 
     def _on_thread(self, work: Callable[[], None]) -> None:
-        """Runs a function between two steps, while nothing else uses the model, and waits for it."""
+        """Runs a function between two steps, while nothing else uses the context, and waits for it."""
         if threading.get_ident() == self._thread_id:
             work()
             return

@@ -262,6 +262,7 @@ def _shut_down(core: Core, thread: threading.Thread, model: Model | None) -> Non
     if thread is not threading.current_thread():
         thread.join()
     core.runner.close()
+    core.adapters.close()
     if model:
         model.close()
 

@@ -115,7 +115,7 @@ class Model:
         self.native.check(self.native.lm_lora_check(self.pointer, os.fsencode(path)), path)
 
     def check_control(self) -> None:
-        """Makes sure that control vectors have an effect. Not while another thread loads an adapter.
+        """Makes sure that control vectors have an effect.
 
         Raises:
             UnsupportedModelError: llama.cpp applies none to this architecture.
@@ -177,9 +177,7 @@ class Model:
 
 
 class Lora:
-    """A LoRA adapter over a model, loaded. llama.cpp frees it with the model, so there is nothing to close.
-
-    Not to be made while another thread computes with the model.
+    """A LoRA adapter over a model, loaded. llama.cpp frees it with the model, if it was not discarded before.
 
     Args:
         model: Model.
@@ -214,7 +212,7 @@ class Lora:
     def discard(self) -> None:
         """Frees it before its model; it must not be on any context."""
         pointer, self._pointer = self.pointer, None
-        self.model.native.llama_adapter_lora_free(pointer)
+        self.model.native.check(self.model.native.lm_lora_free(self.model.pointer, pointer))
 
 
 class Context:

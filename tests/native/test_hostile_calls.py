@@ -279,9 +279,12 @@ def test_an_adapter_goes_with_its_model(models, builder, makers):
     model = Model(str(models["qwen3"]), default_model_params(load()))
     path = str(builder.save("sound-lora", makers.lora(builder.load("qwen3"))))
     kept, gone = Lora(model, path), Lora(model, path)
+    pointer = gone.pointer
     gone.discard()
     with pytest.raises(ClosedError):
         gone.discard()
+    for wrong in (pointer, 0xDEAD):
+        assert model.native.lm_lora_free(model.pointer, wrong) == INVALID
     assert kept.pointer
     model.close()
     with pytest.raises(ClosedError):

@@ -190,6 +190,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_abort_if_set": (c_bool, (c_void_p,)),
     "lm_lora_check": (c_int, (llama_model_p, c_char_p)),
     "lm_lora_load": (c_int, (llama_model_p, c_char_p, POINTER(llama_adapter_lora_p))),
+    "lm_lora_free": (c_int, (llama_model_p, llama_adapter_lora_p)),
     "lm_control_check": (c_int, (llama_model_p,)),
     "lm_control_load": (c_int, (llama_model_p, c_char_p, POINTER(c_float), POINTER(c_size_t))),
     "lm_steer": (

@@ -6,6 +6,7 @@
 #include "json.h"
 
 #include <exception>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -93,6 +94,10 @@ int64_t lm_n_positions(const llama_model & model);
 // Refuses a batch with a position that the table does not have: llama.cpp would read beyond it, or fail an assertion on
 // a thread of the computation, where it cannot be caught.
 void lm_require_positions(const llama_model & model, const llama_batch & batch);
+
+// Held by whoever changes a model's list of LoRA adapters, and by whatever has a context reserve its buffers, which
+// reads that list: llama.cpp locks nothing, and the contexts of one model have a thread each.
+std::mutex & lm_adapters_mutex();
 
 // Copies text for the caller, who frees it with lm_string_free().
 char * lm_string_copy(const std::string & text);

@@ -134,12 +134,13 @@ LM_API bool lm_abort_if_set(void * data);
 // Whether a file is a LoRA adapter for this model: its kind, architecture, the shape and type of every tensor, and that
 // no value is NaN or infinite. Reads the whole file; safe while another thread computes with the model.
 LM_API enum lm_status lm_lora_check(const struct llama_model * model, const char * path);
-// Loads a LoRA adapter after a check of its header, and makes sure that a computation would use all of it. It lives as
-// long as the model, which frees it. Not while another thread computes with the model.
+// Loads a LoRA adapter after a check of its header, and makes sure that a computation would use all of it. It lives
+// until it or the model is freed. Safe while other threads compute with the model.
 LM_API enum lm_status lm_lora_load(struct llama_model * model, const char * path, struct llama_adapter_lora ** out);
+// No context may have it on it any more.
+LM_API enum lm_status lm_lora_free(struct llama_model * model, struct llama_adapter_lora * adapter);
 
-// Whether llama.cpp applies control vectors to this model: not every architecture does. Not while an adapter is loaded
-// on another thread.
+// Whether llama.cpp applies control vectors to this model: not every architecture does.
 LM_API enum lm_status lm_control_check(struct llama_model * model);
 
 // The directions of a control vector (the format of llama.cpp's cvector-generator), `n_embd` values for each layer from

@@ -122,6 +122,7 @@ lm_status lm_context_create(llama_model * model, const llama_context_params * pa
         lm_require(params->n_seq_max >= 1 && params->n_seq_max <= llama_max_parallel_sequences(),
                    "n_seq_max: more sequences than llama.cpp supports, or none");
         lm_error_capture errors;
+        const std::lock_guard<std::mutex> lock(lm_adapters_mutex());
         llama_context * ctx = llama_init_from_model(model, *params);
         if (!ctx) {
             const std::string why = errors.text();
