@@ -23,6 +23,7 @@ _HOME = {
     "ChatResult": "localllm.chat.types",
     "ToolCall": "localllm.chat.types",
     "ToolCallDelta": "localllm.chat.types",
+    "EmbedOptions": "localllm.embedding.texts",
     "Embeddings": "localllm.embedding.vectors",
     "Ranked": "localllm.embedding.ranking",
     "ContextConfig": "localllm.engine.config",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from localllm.chat.types import ToolCall as ToolCall
     from localllm.chat.types import ToolCallDelta as ToolCallDelta
     from localllm.embedding.ranking import Ranked as Ranked
+    from localllm.embedding.texts import EmbedOptions as EmbedOptions
     from localllm.embedding.vectors import Embeddings as Embeddings
     from localllm.engine.config import ContextConfig as ContextConfig
     from localllm.engine.config import ModelConfig as ModelConfig

@@ -126,12 +126,10 @@ def embed(
     from localllm.cli.vectors import print_vectors, read_texts
 
     local = _model(model, n_ctx, threads, n_gpu_layers, "none", None, verbose)
-    # What it may be is checked where every caller's pooling is.
-    chosen: Any = pooling
     print_vectors(
         local.embed(
             read_texts(texts),
-            pooling=chosen,
+            pooling=pooling,
             normalize=normalize,
             instruction=instruction,
             dimensions=dimensions,
