@@ -23,11 +23,17 @@ _HOME = {
     "ChatResult": "localllm.chat.types",
     "ToolCall": "localllm.chat.types",
     "ToolCallDelta": "localllm.chat.types",
+    "EmbedOptions": "localllm.embedding.texts",
+    "Embeddings": "localllm.embedding.vectors",
+    "Ranked": "localllm.embedding.ranking",
     "ContextConfig": "localllm.engine.config",
     "ControlVector": "localllm.engine.steering",
     "ModelConfig": "localllm.engine.config",
     "SamplingParams": "localllm.engine.config",
     "SpeculationConfig": "localllm.engine.config",
+    "Embedder": "localllm.engine.embedder",
+    "EmbedRequest": "localllm.engine.embed_core",
+    "EmbedderStats": "localllm.engine.stats",
     "Engine": "localllm.engine.engine",
     "EngineStats": "localllm.engine.stats",
     "Delta": "localllm.engine.request",
@@ -37,9 +43,6 @@ _HOME = {
     "Request": "localllm.engine.request",
     "Timings": "localllm.engine.request",
     "Usage": "localllm.engine.request",
-    "EmbedOptions": "localllm.vectors",
-    "Embeddings": "localllm.vectors",
-    "Ranked": "localllm.vectors",
 }
 
 __all__ = [*sorted(_HOME), "errors"]
@@ -52,10 +55,15 @@ if TYPE_CHECKING:
     from localllm.chat.types import ChatResult as ChatResult
     from localllm.chat.types import ToolCall as ToolCall
     from localllm.chat.types import ToolCallDelta as ToolCallDelta
+    from localllm.embedding.ranking import Ranked as Ranked
+    from localllm.embedding.texts import EmbedOptions as EmbedOptions
+    from localllm.embedding.vectors import Embeddings as Embeddings
     from localllm.engine.config import ContextConfig as ContextConfig
     from localllm.engine.config import ModelConfig as ModelConfig
     from localllm.engine.config import SamplingParams as SamplingParams
     from localllm.engine.config import SpeculationConfig as SpeculationConfig
+    from localllm.engine.embed_core import EmbedRequest as EmbedRequest
+    from localllm.engine.embedder import Embedder as Embedder
     from localllm.engine.engine import Engine as Engine
     from localllm.engine.request import Delta as Delta
     from localllm.engine.request import Finished as Finished
@@ -63,13 +71,11 @@ if TYPE_CHECKING:
     from localllm.engine.request import Request as Request
     from localllm.engine.request import Timings as Timings
     from localllm.engine.request import Usage as Usage
+    from localllm.engine.stats import EmbedderStats as EmbedderStats
     from localllm.engine.stats import EngineStats as EngineStats
     from localllm.engine.steering import ControlVector as ControlVector
     from localllm.engine.steering import Lora as Lora
     from localllm.models import LocalModel as LocalModel
-    from localllm.vectors import Embeddings as Embeddings
-    from localllm.vectors import EmbedOptions as EmbedOptions
-    from localllm.vectors import Ranked as Ranked
 
 
 def __getattr__(name: str) -> Any:

@@ -2,77 +2,50 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import functools
 import os
-import threading
-import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from localllm.chat.answer import AnswerReader, collect
+from localllm import asking
+from localllm.asking import Messages
+from localllm.chat.answer import AnswerReader, collect, stream_deltas, whole_answer
 from localllm.chat.prompt import ChatOptions, Prompt, render
-from localllm.chat.types import ChatDelta, ChatMessage, ChatResult
+from localllm.chat.types import ChatDelta, ChatResult
+from localllm.embedding import ranking, texts
+from localllm.embedding.ranking import Ranked, RankOptions
+from localllm.embedding.texts import EmbedOptions
+from localllm.embedding.vectors import Embeddings
 from localllm.engine.cache.disk import write_atomically
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
-from localllm.engine.embedder import Embedder, Pooling, Row
+from localllm.engine.embed_core import EmbedRequest, Rows
+from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
-from localllm.engine.params import model_params
 from localllm.engine.request import Delta, Finished, Generation, Request
 from localllm.engine.steering import ControlVector, Lora, adapters
-from localllm.errors import InvalidRequestError, UnsupportedModelError
-from localllm.hub.gguf import Header, read_header
-from localllm.hub.reference import resolve
-from localllm.native.handles import Chat, Model
-from localllm.native.library import load
-from localllm.vectors import (
-    Embeddings,
-    EmbedOptions,
-    Ranked,
-    closing_tokens,
-    finished,
-    fit,
-    pair_tokens,
-    relevance,
-    texts_of,
-)
+from localllm.errors import InvalidRequestError
+from localllm.hub.gguf import Header
+from localllm.loaded import Loaded
+from localllm.native.handles import Model
+from localllm.options import split
 
-_NO_MODEL = {
-    "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
-    "adapter": "is a LoRA adapter: it goes with a model (loras=[...]), and is no model itself",
-    "control vector": "is a control vector: it goes with a model (control_vectors=[...]), and is no model itself",
-    "draft": "is a draft: it predicts for another model, and cannot answer alone",
-    "vocabulary": "holds only a vocabulary, no weights",
-    "other": "is a GGUF file, but no language model",
-}
-
-Messages = Sequence[Mapping[str, Any] | ChatMessage]
 P = ParamSpec("P")
 T = TypeVar("T")
 File = str | os.PathLike[str]
-
-S = TypeVar("S", Engine, Embedder)
-
-_lock = threading.Lock()
-_weights: weakref.WeakValueDictionary[tuple[object, ...], Model] = weakref.WeakValueDictionary()
-_embedders: weakref.WeakValueDictionary[tuple[object, ...], Embedder] = weakref.WeakValueDictionary()
-_engines: weakref.WeakValueDictionary[tuple[object, ...], Engine] = weakref.WeakValueDictionary()
 
 
 class LocalModel:
     """A model on this machine. Cheap to make: weights are loaded at the first use, and shared within the process.
 
     Two LocalModels with the same file and the same loading options use one engine, whose requests are batched together; it
-    is closed when the last of them is closed or collected.
+    is closed when the last of them is closed or collected. Chat, vectors and scores of a file share its weights.
 
     Args:
         reference: a path to a GGUF file, or the name of an embedded model ("smollm2").
         chat_template: str, a Jinja template instead of the file's own; None: the file's.
         loras: LoRA adapters for every request that names none of its own: paths, (path, scale) pairs, or Loras. The weights stay
-            as they are and shared; what was computed with other adapters is never mixed up.
+            as they are and shared; what was computed with other adapters is never mixed up. Not for vectors and scores.
         control_vectors: the same of control vectors: paths, (path, scale) pairs, or ControlVectors.
         options: fields of ModelConfig and ContextConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
 
@@ -97,14 +70,11 @@ class LocalModel:
         self.chat_template = chat_template
         self.loras: tuple[Lora, ...] = adapters("loras", loras, Lora)
         self.control_vectors: tuple[ControlVector, ...] = adapters("control_vectors", control_vectors, ControlVector)
-        model_options, context_options = _split(options, ModelConfig, ContextConfig)
+        others = ("chat_template", "loras", "control_vectors")
+        model_options, context_options = split(options, ModelConfig, ContextConfig, others=others)
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
-        self._engine: Engine | None = None
-        self._embedder: Embedder | None = None
-        self._vocabulary: Model | None = None
-        self._chat: Chat | None = None
-        self._lock = threading.RLock()
+        self._loaded = Loaded(self.reference, self.model_config, self.context_config, chat_template)
 
     def __repr__(self) -> str:
         return f"LocalModel({self.reference!r})"
@@ -116,23 +86,23 @@ class LocalModel:
 
     # ---- facts, from the file's header alone
 
-    @functools.cached_property
+    @property
     def path(self) -> Path:
         """The GGUF file.
 
         Raises:
             ModelNotFoundError: The reference means none.
         """
-        return resolve(self.reference)
+        return self._loaded.path
 
-    @functools.cached_property
+    @property
     def header(self) -> Header:
         """Metadata and tensor table of the file; needs neither weights nor the native library.
 
         Raises:
             ModelError: The file cannot be read.
         """
-        return read_header(self.path)
+        return self._loaded.header
 
     # ---- life
 
@@ -144,10 +114,17 @@ class LocalModel:
             ModelError: The file cannot be loaded.
             NativeLibraryError: The native libraries cannot be used.
         """
-        with self._lock:
-            if self._engine is None or self._engine.closed:
-                self._engine = self._load()
-            return self._engine
+        return self._loaded.engine
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes vectors; the weights are those of the engine if both are used. Raises as `engine` does."""
+        return self._loaded.embedder(rank=False)
+
+    @property
+    def ranker(self) -> Embedder:
+        """What makes scores. Raises as `engine` does, UnsupportedModelError if the model has no classification head."""
+        return self._loaded.embedder(rank=True)
 
     @property
     def vocabulary(self) -> Model:
@@ -157,71 +134,16 @@ class LocalModel:
             ModelError: The file cannot be loaded.
             NativeLibraryError: The native libraries cannot be used.
         """
-        with self._lock:
-            for user in (self._engine, self._embedder):
-                if user is not None and not user.closed:
-                    return user.model
-            if self._vocabulary is None:
-                _require_kind(self.header, self.path, "model", "vocabulary")
-                config = dataclasses.replace(self.model_config, vocab_only=True)
-                self._vocabulary = Model(str(self.path), model_params(load(), config))
-            return self._vocabulary
-
-    @property
-    def embedder(self) -> Embedder:
-        """What makes vectors and scores; loads the weights if nobody in this process has.
-
-        Raises:
-            ModelError: The file cannot be loaded.
-            NativeLibraryError: The native libraries cannot be used.
-        """
-        with self._lock:
-            if self._embedder is None or self._embedder.closed:
-                config, ranks = self.context_config, any(tensor.name.startswith("cls.") for tensor in self.header.tensors)
-                self._embedder = self._shared(_embedders, lambda weights: Embedder(weights, config, ranks))
-            return self._embedder
-
-    def _load(self) -> Engine:
-        path, model, context = str(self.path), self.model_config, self.context_config
-        return self._shared(_engines, lambda weights: Engine(path, model, context, weights))
-
-    def _shared(self, users: weakref.WeakValueDictionary[tuple[object, ...], S], make: Callable[[Model], S]) -> S:
-        """The process's one engine or embedder for this file and these options, over weights that both share."""
-        _require_kind(self.header, self.path, "model")
-        if self.model_config.vocab_only:
-            raise UnsupportedModelError(f"{self.path}: opened with vocab_only=True, which loads no weights to answer with")
-        stat = self.path.stat()
-        file: tuple[object, ...] = (os.path.realpath(self.path), stat.st_mtime_ns, stat.st_size, self.model_config)
-        key = (*file, self.context_config)
-        with _lock:
-            user = users.get(key)
-            if user is None or user.closed:
-                weights = _weights.get(file)
-                if weights is None or weights.closed:
-                    weights = Model(str(self.path), model_params(load(), self.model_config))
-                    _weights[file] = weights
-                else:
-                    weights.share()
-                try:
-                    user = make(weights)
-                    users[key] = user
-                except BaseException:
-                    weights.close()
-                    raise
-            return user
+        return self._loaded.vocabulary
 
     @property
     def loaded(self) -> bool:
         """Whether this handle has loaded its weights."""
-        return any(user is not None and not user.closed for user in (self._engine, self._embedder))
+        return bool(self._loaded)
 
     def close(self) -> None:
-        """Lets go of engine and embedder; the weights are freed unless another LocalModel uses them. The next use loads again."""
-        with self._lock:
-            self._engine = None
-            self._embedder = None
-            self._vocabulary = None
-            self._chat = None
+        """Lets go of what was loaded; the weights are freed unless another LocalModel uses them. The next use loads again."""
+        self._loaded.let_go()
 
     def __enter__(self) -> LocalModel:
         return self
@@ -309,28 +231,10 @@ class LocalModel:
         return self.engine, self._completion(prompt, options)
 
     def _completion(self, prompt: str, options: dict[str, Any]) -> Request:
-        self.engine  # noqa: B018  as in _chat_request
-        return _request(self._prompt_tokens(prompt), self._steered(options))
+        return asking.completion(self.engine.model, prompt, self._steered(options))
 
     def _steered(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Options of a request with the adapters that it is to have, their references resolved to files."""
-        steered = {"loras": self.loras, "control_vectors": self.control_vectors}
-        steered.update({name: options[name] for name in steered if options.get(name) is not None})
-        for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
-            given = adapters(name, steered[name], kind)
-            steered[name] = tuple(dataclasses.replace(one, path=str(resolve(one.path))) for one in given if one.scale)
-        return {**options, **steered}
-
-    def _prompt_tokens(self, text: str) -> tuple[int, ...]:
-        if not isinstance(text, str):
-            raise InvalidRequestError(f"prompt: must be text, not {type(text).__name__}")
-        model = self.vocabulary
-        tokens = model.tokenize(text, add_special=True, parse_special=True)
-        # Some vocabularies close every text with EOS; what is to be continued is not closed.
-        closes = model.native.llama_vocab_get_add_eos(model.vocab)
-        if closes and len(tokens) > 1 and tokens[-1] == model.native.llama_vocab_eos(model.vocab):
-            tokens.pop()
-        return tuple(tokens)
+        return asking.steered(options, self.loras, self.control_vectors)
 
     # ---- chat
 
@@ -357,7 +261,7 @@ class LocalModel:
         reader = AnswerReader(prompt)
         deltas: list[ChatDelta] = []
         for event in self.engine.stream(request):
-            deltas.extend(_read(reader, event))
+            deltas.extend(reader.take(event))
         return collect(reader, deltas)
 
     def stream_chat(self, messages: Messages, **options: Any) -> Generator[ChatDelta, None, None]:
@@ -366,7 +270,7 @@ class LocalModel:
         Arguments are checked at once. Closing the iterator stops the work.
         """
         request, prompt = self._chat_request(messages, options)
-        return _stream(AnswerReader(prompt), self.engine.stream(request))
+        return stream_deltas(AnswerReader(prompt), self.engine.stream(request))
 
     async def achat(self, messages: Messages, **options: Any) -> ChatResult:
         """Like `chat`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
@@ -374,7 +278,7 @@ class LocalModel:
         reader = AnswerReader(prompt)
         deltas: list[ChatDelta] = []
         async for event in engine.astream(request):
-            deltas.extend(_read(reader, event))
+            deltas.extend(reader.take(event))
         return collect(reader, deltas)
 
     async def astream_chat(self, messages: Messages, **options: Any) -> AsyncGenerator[ChatDelta, None]:
@@ -384,7 +288,7 @@ class LocalModel:
         events = engine.astream(request)
         try:
             async for event in events:
-                for delta in _read(reader, event):
+                for delta in reader.take(event):
                     yield delta
         finally:
             await events.aclose()
@@ -401,13 +305,13 @@ class LocalModel:
             n answers to the first conversation, then those to the second, and so on.
         """
         requests, prompts = self._chat_requests(conversations, n, options)
-        return [_result(prompt, answer) for prompt, answer in zip(prompts, self.engine.generate_all(requests), strict=True)]
+        return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, self.engine.generate_all(requests), strict=True)]
 
     async def achat_all(self, conversations: Sequence[Messages], *, n: int = 1, **options: Any) -> list[ChatResult]:
         """Like `chat_all`, for coroutines."""
         requests, prompts = await _in_thread(self._chat_requests, conversations, n, options)
         answers = await self.engine.agenerate_all(requests)
-        return [_result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def _chat_requests(
         self, conversations: Sequence[Messages], n: int, options: dict[str, Any]
@@ -418,7 +322,7 @@ class LocalModel:
 
     def render(self, messages: Messages, **options: Any) -> str:
         """The prompt that the template makes of messages; `options` are fields of ChatOptions."""
-        return render(self._template(), messages, ChatOptions(**_only(options, ChatOptions))).text
+        return render(self._loaded.template, messages, ChatOptions(**split(options, ChatOptions)[0])).text
 
     # ---- saved states
 
@@ -460,142 +364,99 @@ class LocalModel:
             OSError: The file cannot be read.
         """
         data = state if isinstance(state, (bytes, bytearray)) else Path(state).read_bytes()
-        return len(self.engine.load_state(bytes(data), _request((0,), self._steered(options))))
-
-    # ---- vectors and scores
-
-    def embed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
-        """Turns texts into vectors.
-
-        Args:
-            texts: one text or several. An empty one becomes the vector of the model's special tokens.
-            options: fields of EmbedOptions: `pooling`, `normalize`, `instruction`, `dimensions`, `truncate`.
-
-        Returns:
-            Embeddings, in the order of the texts; one for a single text.
-
-        Raises:
-            InvalidRequestError: A text or option is wrong, or the model has nothing for an empty text.
-            ContextOverflowError: A text is too long (its index is named).
-            UnsupportedModelError: The model is none for this: a reranker that was not told how to pool.
-            ModelError: The model cannot be loaded.
-        """
-        embedder, tokens, chosen = self._embedding(texts, options)
-        pooling = chosen.pooling or embedder.pooling
-        return _embeddings(tokens, embedder.rows(tokens, pooling), pooling, chosen)
-
-    async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
-        """Like `embed`, for coroutines; cancelling the task stops what has not begun."""
-        embedder, tokens, chosen = await _in_thread(self._embedding, texts, options)
-        pooling = chosen.pooling or embedder.pooling
-        rows = await embedder.arows(tokens, pooling)
-        return await _in_thread(_embeddings, tokens, rows, pooling, chosen)
-
-    def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False) -> list[Ranked]:
-        """Orders documents by how well they answer a query.
-
-        Args:
-            query: str.
-            documents: texts.
-            top_n: int, return only so many of the best; None: all.
-            truncate: bool, cut documents that are too long together with the query; false: they are an error.
-
-        Returns:
-            Ranked, the best first; equal ones in the order given.
-
-        Raises:
-            InvalidRequestError: An argument is wrong.
-            ContextOverflowError: A document is too long (its index is named).
-            UnsupportedModelError: The model has no head that ranks.
-            ModelError: The model cannot be loaded.
-        """
-        embedder, tokens, texts = self._ranking(query, documents, top_n, truncate)
-        return _ranked(embedder.model, texts, embedder.rows(tokens, "rank"), top_n)
-
-    async def arerank(
-        self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
-    ) -> list[Ranked]:
-        """Like `rerank`, for coroutines."""
-        embedder, tokens, texts = await _in_thread(self._ranking, query, documents, top_n, truncate)
-        return _ranked(embedder.model, texts, await embedder.arows(tokens, "rank"), top_n)
-
-    def _embedding(self, texts: str | Sequence[str], options: dict[str, Any]) -> tuple[Embedder, list[list[int]], EmbedOptions]:
-        chosen = EmbedOptions(**_only(options, EmbedOptions))
-        given = texts_of("texts", texts)
-        embedder = self.embedder
-        if chosen.pooling is None and embedder.pooling == "rank":
-            raise UnsupportedModelError(f"{self.path}: this model ranks; use rerank(), or name a pooling")
-        model, closing = embedder.model, closing_tokens(embedder.model)
-        tokens = [
-            fit(f"texts[{at}]", model.tokenize(chosen.instruction + text, True, False), embedder.n_ctx, closing, chosen.truncate)
-            for at, text in enumerate(given)
-        ]
-        return embedder, tokens, chosen
-
-    def _ranking(
-        self, query: str, documents: Sequence[str], top_n: int | None, truncate: bool
-    ) -> tuple[Embedder, list[list[int]], list[str]]:
-        if not isinstance(query, str):
-            raise InvalidRequestError(f"query: must be text, not {type(query).__name__}")
-        if isinstance(documents, str):
-            raise InvalidRequestError("documents: must be a list of texts")
-        texts = texts_of("documents", documents)
-        if top_n is not None and (isinstance(top_n, bool) or not isinstance(top_n, int) or top_n < 1):
-            raise InvalidRequestError(f"top_n: must be an integer of at least 1, or None, not {top_n!r}")
-        if not isinstance(truncate, bool):
-            raise InvalidRequestError(f"truncate: must be True or False, not {truncate!r}")
-        embedder = self.embedder
-        model, closing = embedder.model, closing_tokens(embedder.model)
-        tokens = [
-            fit(f"documents[{at}]", pair_tokens(model, query, text), embedder.n_ctx, closing, truncate)
-            for at, text in enumerate(texts)
-        ]
-        return embedder, tokens, texts
-
-    def _template(self) -> Chat:
-        with self._lock:
-            if self._chat is None:
-                self._chat = Chat(self.vocabulary, self.chat_template)
-            return self._chat
+        return len(self.engine.load_state(bytes(data), asking.request((0,), self._steered(options))))
 
     def _prepare_chat(self, messages: Messages, options: dict[str, Any]) -> tuple[Engine, Request, Prompt]:
         request, prompt = self._chat_request(messages, options)
         return self.engine, request, prompt
 
     def _chat_request(self, messages: Messages, options: dict[str, Any]) -> tuple[Request, Prompt]:
-        names = {field.name for field in dataclasses.fields(ChatOptions)}
-        chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
-        rest = {name: value for name, value in options.items() if name not in names}
-        self.engine  # noqa: B018  its vocabulary serves; without it another one would be loaded first
-        prompt = render(self._template(), messages, chat_options)
-        if prompt.grammar and rest.get("grammar"):
-            raise InvalidRequestError("grammar: not together with tools or json_schema, which make their own")
-        rest["stop"] = (*_texts(rest.get("stop")), *prompt.stops)
-        tokens = self._prompt_tokens(prompt.text)
-        request = _request(tokens, self._steered(rest), others=names)
-        return dataclasses.replace(
-            request,
-            visible_tokens=prompt.visible_tokens,
-            grammar=prompt.grammar,
-            boundaries=self._boundaries(tokens, prompt),
-        ), prompt
+        # The engine's vocabulary serves; asked for later, another one would be loaded before it.
+        model = self.engine.model
+        return asking.conversation(model, self._loaded.template, messages, self._steered(options))
 
-    def _boundaries(self, tokens: tuple[int, ...], prompt: Prompt) -> tuple[int, ...]:
-        """Where messages begin in a prompt, as far as the template tells."""
-        delimiters = (self.vocabulary.tokenize(text, add_special=False, parse_special=True) for text in prompt.delimiters)
-        return tuple(sorted({place for each in delimiters for place in _places(tokens, tuple(each))}))
+    # ---- vectors and scores
 
+    def embed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
+        """Vectors of texts, in their order. Texts share batches, also those of other calls at the same time.
 
-def _embeddings(tokens: list[list[int]], rows: list[list[Row]], pooling: Pooling, options: EmbedOptions) -> Embeddings:
-    each = [tuple(finished(given, options)) for given in rows]
-    vectors = tuple(each) if pooling == "none" else tuple(given[0] for given in each)
-    return Embeddings(vectors, tuple(map(len, tokens)), pooling)
+        A text may have as many tokens as the model was trained for, at most `n_ctx`. An empty text is embedded if the model puts
+        special tokens around texts (BERT does), else it is an error. What else is in a batch changes about the fourth digit of a
+        vector's numbers; where that is too much, open the model with `flash_attention="off"`.
 
+        Args:
+            texts: str or a list of them.
+            options: fields of EmbedOptions: `pooling`, `normalize`, `instruction`, `dimensions`, `truncate`.
 
-def _ranked(model: Model, documents: list[str], rows: list[list[Row]], top_n: int | None) -> list[Ranked]:
-    scores = [relevance(model, given[0]) for given in rows]
-    ranking = [Ranked(at, documents[at], logit, probability) for at, (logit, probability) in enumerate(scores)]
-    return sorted(ranking, key=lambda entry: -entry.logit)[:top_n]
+        Returns:
+            Embeddings; `.vectors` is a list of lists of floats.
+
+        Raises:
+            InvalidRequestError: An argument is wrong, or a text has no tokens; the message names it, e.g. "texts[3]". Or the
+                model was made with adapters, which vectors are computed without.
+            ContextOverflowError: A text is too long.
+            UnsupportedModelError: The model gives no vectors, or is a reranker and no pooling is named.
+            ModelError: The model cannot be loaded.
+        """
+        embedder, request, finish = self._prepare_embed(texts, options)
+        return finish(embedder.run(request) if request else None)
+
+    async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
+        """Like `embed`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
+        embedder, request, finish = await _in_thread(self._prepare_embed, texts, options)
+        return await _in_thread(finish, await embedder.arun(request) if request else None)
+
+    def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False) -> list[Ranked]:
+        """Documents in the order of their relevance to a query, by a reranker (a model with a classification head).
+
+        Args:
+            query: str.
+            documents: list of str.
+            top_n: int, only so many of the best; None: all.
+            truncate: bool, cut documents that are too long together with the query.
+
+        Returns:
+            list of Ranked, best first; `.index` is the place in `documents`.
+
+        Raises:
+            InvalidRequestError: An argument is wrong, or the model was made with adapters.
+            ContextOverflowError: A document is too long together with the query, or the query alone is.
+            UnsupportedModelError: The model has no classification head.
+            ModelError: The model cannot be loaded.
+        """
+        ranker, request, finish = self._prepare_rank(query, documents, RankOptions(top_n=top_n, truncate=truncate))
+        return finish(ranker.run(request) if request else None)
+
+    async def arerank(
+        self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
+    ) -> list[Ranked]:
+        """Like `rerank`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
+        options = RankOptions(top_n=top_n, truncate=truncate)
+        ranker, request, finish = await _in_thread(self._prepare_rank, query, documents, options)
+        return await _in_thread(finish, await ranker.arun(request) if request else None)
+
+    def _prepare_embed(
+        self, given: str | Sequence[str], options: dict[str, Any]
+    ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], Embeddings]]:
+        chosen = EmbedOptions(**split(options, EmbedOptions)[0])
+        self._require_no_adapters()
+        embedder = self.embedder
+        return embedder, *texts.prepare(embedder, given, chosen)
+
+    def _prepare_rank(
+        self, query: str, documents: Sequence[str], options: RankOptions
+    ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], list[Ranked]]]:
+        self._require_no_adapters()
+        ranker = self.ranker
+        return ranker, *ranking.prepare(ranker, query, documents, options)
+
+    def _require_no_adapters(self) -> None:
+        for name, given in (("loras", self.loras), ("control_vectors", self.control_vectors)):
+            if any(one.scale for one in given):
+                raise InvalidRequestError(
+                    f"{name}: vectors and scores are computed without adapters; ask a LocalModel made without them, which shares "
+                    "the weights"
+                )
 
 
 def _remake(
@@ -604,89 +465,8 @@ def _remake(
     return LocalModel(reference, chat_template=chat_template, **steering, **vars(model), **vars(context))
 
 
-def _places(tokens: tuple[int, ...], pattern: tuple[int, ...]) -> list[int]:
-    """Where a run of ids occurs among others."""
-    if not pattern:
-        return []
-    starts = (at for at, token in enumerate(tokens) if token == pattern[0])
-    return [at for at in starts if tokens[at : at + len(pattern)] == pattern]
-
-
-def _require_kind(header: Header, path: Path, *kinds: str) -> None:
-    if header.kind not in kinds:
-        raise UnsupportedModelError(f"{path}: this file {_NO_MODEL[header.kind]}")
-
-
-def _read(reader: AnswerReader, event: Delta | Finished) -> list[ChatDelta]:
-    if isinstance(event, Finished):
-        return reader.finish(event)
-    delta = reader.read(event)
-    return [delta] if delta is not None else []
-
-
-def _result(prompt: Prompt, answer: Generation) -> ChatResult:
-    reader = AnswerReader(prompt)
-    finished = Finished(answer.finish_reason, answer.usage, answer.timings, answer.seed)
-    deltas = _read(reader, Delta(answer.text, answer.tokens, answer.logprobs))
-    return collect(reader, [*deltas, *_read(reader, finished)])
-
-
-def _stream(reader: AnswerReader, events: Generator[Delta | Finished, None, None]) -> Generator[ChatDelta, None, None]:
-    try:
-        for event in events:
-            yield from _read(reader, event)
-    finally:
-        events.close()
-
-
 async def _in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Loading weights and rendering templates take their time: not on the loop."""
     import asyncio
 
     return await asyncio.to_thread(function, *arguments, **named)
-
-
-def _request(tokens: tuple[int, ...], options: Mapping[str, Any], others: set[str] | None = None) -> Request:
-    """A Request from keyword options; sampling fields may be given one by one or as `sampling`."""
-    sampling = options.get("sampling") or SamplingParams()
-    if not isinstance(sampling, SamplingParams):
-        raise InvalidRequestError(f"sampling: must be SamplingParams, not {type(sampling).__name__}")
-    own = ("max_tokens", "priority", "context_shift", "speculate", "loras", "control_vectors")
-    rest = {name: value for name, value in options.items() if name not in (*own, "stop", "sampling")}
-    known = {field.name for field in dataclasses.fields(SamplingParams)}
-    for name in rest:
-        if name not in known:
-            raise _unknown(name, known | {*own, "stop", "sampling"} | (others or set()))
-    if rest:
-        sampling = dataclasses.replace(sampling, **rest)
-    fields = {name: options[name] for name in own if name in options}
-    return Request(prompt=tokens, sampling=sampling, stop=_texts(options.get("stop")), **fields)
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, (list, tuple)):
-        raise InvalidRequestError(f"stop: must be a text or a list of texts, not {type(value).__name__}")
-    return tuple(value)
-
-
-def _split(options: dict[str, Any], *kinds: Any) -> list[dict[str, Any]]:
-    """Deals options out to the data classes that have a field of that name."""
-    names = [{field.name for field in dataclasses.fields(kind)} for kind in kinds]
-    for name in options:
-        if not any(name in known for known in names):
-            raise _unknown(name, set().union(*names) | {"chat_template", "loras", "control_vectors"})
-    return [{name: value for name, value in options.items() if name in known} for known in names]
-
-
-def _only(options: dict[str, Any], kind: Any) -> dict[str, Any]:
-    return _split(options, kind)[0]
-
-
-def _unknown(name: str, known: set[str]) -> InvalidRequestError:
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
-    return InvalidRequestError(f"{name}: unknown option{hint}")

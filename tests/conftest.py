@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from localllm import ContextConfig, Delta, Engine, Request
+from localllm import ContextConfig, Delta, Embedder, Engine, Request
 from localllm.engine.request import Event, TokenLogprob
 from localllm.hub.reference import resolve
 
@@ -51,6 +51,12 @@ def models(builder: ModuleType) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def numpy_bert() -> Callable[[Path], Any]:
+    """tests/models/bert_numpy.py: the encoder of a file, computed independently."""
+    return _by_path(HERE / "models" / "bert_numpy.py").Bert
+
+
+@pytest.fixture(scope="session")
 def hostile(builder: ModuleType) -> dict[str, Path]:
     """Damaged and malicious files, by name."""
     return builder.hostile()
@@ -83,6 +89,22 @@ def engine_for(models: dict[str, Path]) -> Any:
     yield open_engine
     for engine in opened:
         engine.close()
+
+
+@pytest.fixture
+def embedder_for(models: dict[str, Path]) -> Any:
+    """A function that opens an embedder over a tiny model (name) or a file (path); all are closed after the test."""
+    opened: list[Embedder] = []
+
+    def open_embedder(model: str | Path, *, rank: bool = False, **context: Any) -> Embedder:
+        path = models[model] if isinstance(model, str) else model
+        options = {"n_ctx": 512, "n_threads": 1, **context}
+        opened.append(Embedder(str(path), context=ContextConfig(**options), rank=rank))
+        return opened[-1]
+
+    yield open_embedder
+    for embedder in opened:
+        embedder.close()
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Generator
 from typing import Any
 
 from localllm.chat.prompt import Prompt
 from localllm.chat.types import ChatDelta, ChatMessage, ChatResult, ToolCall, ToolCallDelta
-from localllm.engine.request import Delta, Finished
+from localllm.engine.request import Delta, Finished, Generation
 from localllm.errors import TemplateError
 from localllm.native.handles import Parser
 
@@ -64,6 +65,13 @@ class AnswerReader:
         deltas.append(ChatDelta(finish_reason=reason, usage=event.usage, timings=event.timings, seed=event.seed))
         return deltas
 
+    def take(self, event: Delta | Finished) -> list[ChatDelta]:
+        """The deltas that an event of the engine gives; raises as `finish` does."""
+        if isinstance(event, Finished):
+            return self.finish(event)
+        delta = self.read(event)
+        return [delta] if delta is not None else []
+
     def _update(self, parsed: dict[str, Any], event: Delta | None) -> ChatDelta:
         content = _added(self._content, parsed["content"])
         reasoning = _added(self._reasoning, parsed["reasoning_content"])
@@ -104,3 +112,20 @@ def collect(reader: AnswerReader, deltas: list[ChatDelta]) -> ChatResult:
     assert last.finish_reason is not None and last.usage is not None and last.timings is not None
     logprobs = tuple(entry for delta in deltas for entry in delta.logprobs)
     return ChatResult(reader.message(), last.finish_reason, last.usage, last.timings, last.seed, logprobs)
+
+
+def stream_deltas(reader: AnswerReader, events: Generator[Delta | Finished, None, None]) -> Generator[ChatDelta, None, None]:
+    """The deltas of an answer as they come. Closing the iterator closes `events`."""
+    try:
+        for event in events:
+            yield from reader.take(event)
+    finally:
+        events.close()
+
+
+def whole_answer(prompt: Prompt, answer: Generation) -> ChatResult:
+    """An answer that came in one piece."""
+    reader = AnswerReader(prompt)
+    finished = Finished(answer.finish_reason, answer.usage, answer.timings, answer.seed)
+    deltas = reader.take(Delta(answer.text, answer.tokens, answer.logprobs))
+    return collect(reader, [*deltas, *reader.take(finished)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -43,6 +42,7 @@ Loras = Annotated[list[str] | None, typer.Option("--lora", metavar="PATH[:SCALE]
 Controls = Annotated[
     list[str] | None, typer.Option("--control-vector", metavar="PATH[:SCALE]", help="Control vector (GGUF); may be repeated.")
 ]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show llama.cpp's messages, and speed at the end.")]
 
 
@@ -111,41 +111,51 @@ def chat(
 @app.command()
 def embed(
     model: Model,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts; '-' reads them from standard input, one a line.")],
-    pooling: Annotated[str | None, typer.Option(help="'mean', 'cls', 'last' or 'none'; the file's own if it is missing.")] = None,
-    instruction: Annotated[str, typer.Option(help="Put before each text.")] = "",
-    dimensions: Annotated[int | None, typer.Option(help="Keep so many numbers of each vector.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")] = False,
-    n_ctx: Context = 0,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts; '-': the lines of standard input.")],
+    pooling: Annotated[str | None, typer.Option(help="mean, cls, last or none (per token); the file's own if missing.")] = None,
+    normalize: Annotated[bool, typer.Option(help="Make every vector's length 1.")] = True,
+    instruction: Annotated[str, typer.Option(help="Put before each text as it is, e.g. 'search_query: '.")] = "",
+    dimensions: Annotated[int | None, typer.Option(help="Keep so many of the first dimensions.")] = None,
+    truncate: Truncate = False,
+    n_ctx: Context = 4096,
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
     verbose: Verbose = False,
 ) -> None:
-    """Turn texts into vectors: a line of JSON for each."""
-    given = _lines(texts)
-    options = _given(pooling=pooling, instruction=instruction, dimensions=dimensions)
+    """Vectors of texts, one JSON object a line: index, tokens, embedding."""
+    from localllm.cli.vectors import print_vectors, read_texts
+
     local = _model(model, n_ctx, threads, n_gpu_layers, "none", None, verbose)
-    for vector in local.embed(given, truncate=truncate, **options):
-        print(json.dumps([list(row) for row in vector] if isinstance(vector, tuple) else list(vector)))
+    print_vectors(
+        local.embed(
+            read_texts(texts),
+            pooling=pooling,
+            normalize=normalize,
+            instruction=instruction,
+            dimensions=dimensions,
+            truncate=truncate,
+        )
+    )
 
 
 @app.command()
 def rerank(
     model: Model,
     query: Annotated[str, typer.Argument(help="What the documents should answer.")],
-    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT...", help="Texts; '-' reads them from standard input.")],
+    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT...", help="Texts; '-': the lines of standard input.")],
     top_n: Annotated[int | None, typer.Option(help="Only so many of the best.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut documents that are too long.")] = False,
-    n_ctx: Context = 0,
+    truncate: Truncate = False,
+    n_ctx: Context = 4096,
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
     verbose: Verbose = False,
 ) -> None:
-    """Order documents by how well they answer a query: a line of JSON for each, the best first."""
-    given = _lines(documents)
+    """Documents by relevance, best first, one JSON object a line: index, probability, logit, document."""
+    from localllm.cli.vectors import print_ranking, read_texts
+
+    texts = read_texts(documents)
     local = _model(model, n_ctx, threads, n_gpu_layers, "none", None, verbose)
-    for entry in local.rerank(query, given, top_n=top_n, truncate=truncate):
-        print(json.dumps(dataclasses.asdict(entry), ensure_ascii=False))
+    print_ranking(local.rerank(query, texts, top_n=top_n, truncate=truncate), texts)
 
 
 @app.command()
@@ -230,10 +240,6 @@ def _scaled(text: str) -> tuple[str, float]:
         return path, float(scale)
     except ValueError:
         return text, 1.0
-
-
-def _lines(texts: list[str]) -> list[str]:
-    return sys.stdin.read().splitlines() if texts == ["-"] else texts
 
 
 def _prompt_text(prompt: str | None) -> str:

@@ -22,11 +22,11 @@ _Identity = tuple[int, int, int, int]
 class Adapters:
     """LoRA adapters and control vectors of a model, and which of them act on its context.
 
-    llama.cpp frees adapters with their model, so they are kept as long: what was loaded once is there for every later request.
+    What was loaded once is there for every later request of the engine.
 
     Args:
         model: Model.
-        on_thread: runs a function on the engine's thread, where nothing else uses the model, and gives its result.
+        on_thread: runs a function on the engine's thread, one after the other, and waits for its end.
     """
 
     def __init__(self, model: Model, on_thread: Callable[[Callable[[], None]], None]) -> None:
@@ -74,6 +74,13 @@ class Adapters:
             [(self._controls[file], scale, first, last) for file, scale, first, last in steering.controls],
         )
         self._acting = (context, steering.key)
+
+    def close(self) -> None:
+        """Frees what was loaded, as the model may live on. No context may be left."""
+        for lora in self._loras.values() if not self._model.closed else ():
+            lora.discard()
+        self._loras.clear()
+        self._controls.clear()
 
     # ---- inside
 

@@ -129,8 +129,8 @@ class ContextConfig:
     other sequences too, masked; a split cache would avoid this, but would fix each sequence's share beforehand.
 
     Attributes:
-        n_ctx: int, KV cells in tokens, shared by all sequences; also the most that one sequence may use. 0: the length that
-            the model was trained for.
+        n_ctx: int, KV cells in tokens, shared by all sequences; also the most that one sequence may use, unless the
+            model has a table of fewer learned positions (GPT-2). 0: the length that the model was trained for.
         parallel: int, sequences that are computed together (1 to 256).
         n_batch: int, most tokens in one llama_decode.
         n_ubatch: int, most tokens in one micro-batch; while other sequences stream, a prompt is taken in so many at a time.

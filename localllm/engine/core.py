@@ -111,12 +111,7 @@ class Core:
 
     def submit(self, request: Request, sink: Sink, steering: Steering) -> int:
         self._require_own_process()
-        if len(request.prompt) > self.runner.n_ctx:
-            raise ContextOverflowError(
-                f"the prompt has {len(request.prompt)} tokens, the context holds {self.runner.n_ctx}; shorten it or raise n_ctx",
-                len(request.prompt),
-                self.runner.n_ctx,
-            )
+        self._check_length(len(request.prompt))
         for token in (min(request.prompt), max(request.prompt)):
             if not 0 <= token < self.n_vocab:
                 raise InvalidRequestError(f"prompt: token {token} is not in the vocabulary of {self.n_vocab}")
@@ -133,6 +128,16 @@ class Core:
             self._inbox.append(sequence)
             self._wake.notify()
         return sequence.id
+
+    def _check_length(self, n_tokens: int) -> None:
+        limit = self.runner.limit
+        if n_tokens <= limit:
+            return
+        if limit < self.runner.n_ctx:
+            message = f"the prompt has {n_tokens} tokens, the model has learned {limit} positions and knows no others; shorten it"
+        else:
+            message = f"the prompt has {n_tokens} tokens, the context holds {limit}; shorten it or raise n_ctx"
+        raise ContextOverflowError(message, n_tokens, limit)
 
     def _check_shift(self, n_keep: int) -> None:
         if not self.runner.can_shift:
@@ -161,7 +166,7 @@ class Core:
             )
 
     def _on_thread(self, work: Callable[[], None]) -> None:
-        """Runs a function between two steps, while nothing else uses the model, and waits for it."""
+        """Runs a function between two steps, while nothing else uses the context, and waits for it."""
         if threading.get_ident() == self._thread_id:
             work()
             return
@@ -303,7 +308,7 @@ class Core:
         for sequence in self.scheduler.admit():
             self._start(sequence)
         if self._speculator:
-            self._speculator.propose(self.scheduler.running, self.runner.n_ctx)
+            self._speculator.propose(self.scheduler.running, self.runner.limit)
         chunks = self.scheduler.plan()
         failed = self.runner.apply(self.residents.take_actions(), self._copy_of, self.residents.stashed)
         if failed:

@@ -38,40 +38,40 @@ class Engine:
     """A model with its context and its thread.
 
     Args:
-        path: str, a GGUF file.
-        model: ModelConfig.
+        path: str, a GGUF file; or a Model that is loaded already, which then stays open.
+        model: ModelConfig, for a file.
         context: ContextConfig.
-        weights: Model, weights of that file that are loaded already; the engine closes them when it is closed.
 
     Raises:
         ModelError: The file cannot be loaded.
         NativeLibraryError: The native libraries cannot be used.
     """
 
-    def __init__(
-        self,
-        path: str,
-        model: ModelConfig | None = None,
-        context: ContextConfig | None = None,
-        weights: Model | None = None,
-    ) -> None:
+    def __init__(self, path: str | Model, model: ModelConfig | None = None, context: ContextConfig | None = None) -> None:
         self.config = context or ContextConfig()
-        self.model = weights or Model(path, model_params(load(), model or ModelConfig()))
+        self.model = path if isinstance(path, Model) else Model(path, model_params(load(), model or ModelConfig()))
+        owned = None if self.model is path else self.model
         try:
             _require_generator(self.model)
             self._core = Core(self.model, self.config)
         except BaseException:
-            self.model.close()
+            if owned:
+                owned.close()
             raise
         self._thread = threading.Thread(target=self._core.loop, name="localllm-engine", daemon=True)
         self._thread.start()
         # At interpreter exit finalizers run newest first: the thread has ended when context and model are released.
-        self._finalizer = weakref.finalize(self, _shut_down, self._core, self._thread, self.model)
+        self._finalizer = weakref.finalize(self, _shut_down, self._core, self._thread, owned)
 
     @property
     def n_ctx(self) -> int:
         """KV cells, in tokens."""
         return self._core.runner.n_ctx
+
+    @property
+    def limit(self) -> int:
+        """Most tokens of a prompt and its answer: `n_ctx`, or fewer where the model has a table of learned positions (GPT-2)."""
+        return self._core.runner.limit
 
     @property
     def closed(self) -> bool:
@@ -245,7 +245,7 @@ class Engine:
         return self._core.stats()
 
     def close(self) -> None:
-        """Cancels everything, stops the thread and frees context and model. Requests under way fail with ClosedError."""
+        """Stops the thread and frees the context, and a model that it loaded itself. Requests under way fail with ClosedError."""
         self._finalizer()
 
     def __enter__(self) -> Engine:
@@ -255,14 +255,16 @@ class Engine:
         self.close()
 
 
-def _shut_down(core: Core, thread: threading.Thread, model: Model) -> None:
+def _shut_down(core: Core, thread: threading.Thread, model: Model | None) -> None:
     if os.getpid() != core.pid:
         return
     core.stop()
     if thread is not threading.current_thread():
         thread.join()
     core.runner.close()
-    model.close()
+    core.adapters.close()
+    if model:
+        model.close()
 
 
 def _require_generator(model: Model) -> None:
@@ -275,7 +277,7 @@ def _require_generator(model: Model) -> None:
     # A pooled output (all but "none", 0) or attention in both directions is no text generator.
     pooled = metadata.get(f"{name}.pooling_type", "0") != "0"
     if not native.llama_model_has_decoder(model.pointer) or pooled or metadata.get(f"{name}.attention.causal") == "false":
-        raise UnsupportedModelError(f"{model.path}: {name} gives embeddings or scores, no text")
+        raise UnsupportedModelError(f"{model.path}: {name} gives embeddings or scores, no text; use embed or rerank")
 
 
 def _collect(events: list[Delta | Finished]) -> Generation:

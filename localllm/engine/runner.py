@@ -25,10 +25,10 @@ from localllm.native.handles import Context, Model, Sampler, Text
 class Answer:
     """The native side of one sequence's answer, and the row that lm_step reads and writes for it."""
 
-    def __init__(self, model: Model, sequence: Sequence, n_ctx: int, n_draft: int) -> None:
+    def __init__(self, model: Model, sequence: Sequence, limit: int, n_draft: int) -> None:
         request = sequence.request
         params = request.sampling
-        self.sampler = Sampler(model, {**sampler_options(params, n_ctx), **request.grammar})
+        self.sampler = Sampler(model, {**sampler_options(params, limit), **request.grammar})
         self.text = Text(
             model,
             {
@@ -58,7 +58,7 @@ class Answer:
             self.row.n_top = params.n_probs
         self.row.sampled_probs = params.sampled_probs
         # The last token of a full context cannot be computed, but it can still be chosen. lm_run counts down from here.
-        room = n_ctx - len(request.prompt) + 1 if request.context_shift is None else 2**31 - 1
+        room = limit - len(request.prompt) + 1 if request.context_shift is None else 2**31 - 1
         self.row.max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
 
     def place(self, index: int, draft: tuple[int, ...]) -> None:
@@ -166,6 +166,7 @@ class Runner:
         self._new_context()
         # llama.cpp rounds the number of cells up; what was asked for is the limit all the same.
         self.n_ctx: int = min(self._params.n_ctx, self.native.llama_n_ctx(self.context.pointer))
+        self._n_positions = model.n_positions
         self.n_batch: int = self.native.llama_n_batch(self.context.pointer)
         self.n_ubatch: int = self.native.llama_n_ubatch(self.context.pointer)
         self._make_batch(self.n_batch)
@@ -175,9 +176,14 @@ class Runner:
         self.seconds = 0.0
 
     @property
+    def limit(self) -> int:
+        """Most tokens of a sequence: all cells, or as many as the model has learned positions for."""
+        return min(self.n_ctx, self._n_positions or self.n_ctx)
+
+    @property
     def can_shift(self) -> bool:
-        """Whether tokens can be dropped from the middle of a sequence."""
-        return bool(self.native.llama_memory_can_shift(self.context.memory))
+        """Whether tokens can be dropped from the middle of a sequence: not where their positions are part of the state."""
+        return not self._n_positions and bool(self.native.llama_memory_can_shift(self.context.memory))
 
     @property
     def n_rollback(self) -> int | None:
@@ -213,7 +219,7 @@ class Runner:
     def start(self, sequence: Sequence) -> None:
         """Makes the native side of a sequence's answer, once."""
         if sequence.answer is None:
-            sequence.answer = Answer(self.model, sequence, self.n_ctx, self._n_draft if sequence.request.speculate else 0)
+            sequence.answer = Answer(self.model, sequence, self.limit, self._n_draft if sequence.request.speculate else 0)
 
     def apply(
         self, actions: list[Action], read: Callable[[Entry], Any], keep: Callable[[Action, Any, int], None]

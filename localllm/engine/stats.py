@@ -48,6 +48,25 @@ class EngineStats:
     copy_bytes_per_second: float
 
 
+@dataclass(frozen=True)
+class EmbedderStats:
+    """A moment of an embedder.
+
+    Attributes:
+        n_waiting, n_running: requests in the queue, and begun.
+        n_requests: requests that have ended, of whatever reason.
+        n_texts: texts computed.
+        n_batches: batches computed; n_tokens: their tokens.
+    """
+
+    n_waiting: int
+    n_running: int
+    n_requests: int
+    n_texts: int
+    n_batches: int
+    n_tokens: int
+
+
 @dataclass
 class Totals:
     """What is counted as it happens."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,8 +82,6 @@ class Model:
         finally:
             logs.forward(self.native)
         self._owned = Owned(self, _address(out), self.native.llama_model_free, "model")
-        self._users = 1
-        self._lock = threading.Lock()
         self.vocab: int = self.native.llama_model_get_vocab(self.pointer)
 
     @property
@@ -95,23 +92,18 @@ class Model:
     def closed(self) -> bool:
         return self._owned.closed
 
-    def share(self) -> Model:
-        """The same model for one more user, each of whom closes it."""
-        with self._lock:
-            self.pointer  # noqa: B018  a closed model is an error
-            self._users += 1
-        return self
-
     def close(self) -> None:
-        """One user is done; the last one frees the weights. Later calls do nothing."""
-        with self._lock:
-            self._users -= 1
-            if self._users <= 0:
-                self._owned.close()
+        self._owned.close()
 
     @property
     def n_layer(self) -> int:
         n: int = self.native.llama_model_n_layer(self.pointer)
+        return n
+
+    @property
+    def n_positions(self) -> int:
+        """Positions in the model's table of learned positions, which no sequence can go beyond; 0: it has none, as with RoPE."""
+        n: int = self.native.json_call("lm_pool_info", self.pointer)["positions"]
         return n
 
     def check_lora(self, path: str) -> None:
@@ -123,7 +115,7 @@ class Model:
         self.native.check(self.native.lm_lora_check(self.pointer, os.fsencode(path)), path)
 
     def check_control(self) -> None:
-        """Makes sure that control vectors have an effect. Not while another thread loads an adapter.
+        """Makes sure that control vectors have an effect.
 
         Raises:
             UnsupportedModelError: llama.cpp applies none to this architecture.
@@ -185,9 +177,7 @@ class Model:
 
 
 class Lora:
-    """A LoRA adapter over a model, loaded. llama.cpp frees it with the model, so there is nothing to close.
-
-    Not to be made while another thread computes with the model.
+    """A LoRA adapter over a model, loaded. llama.cpp frees it with the model, if it was not discarded before.
 
     Args:
         model: Model.
@@ -222,7 +212,7 @@ class Lora:
     def discard(self) -> None:
         """Frees it before its model; it must not be on any context."""
         pointer, self._pointer = self.pointer, None
-        self.model.native.llama_adapter_lora_free(pointer)
+        self.model.native.check(self.model.native.lm_lora_free(self.model.pointer, pointer))
 
 
 class Context:

@@ -14,6 +14,8 @@ import time
 
 import pytest
 
+from localllm import LocalModel
+
 COMMAND = [sys.executable, "-m", "localllm"]
 
 
@@ -42,26 +44,6 @@ def test_speculation_says_what_it_brought():
     assert run("run", "smollm2", "Hello", "--speculation", "magic").returncode == 2
 
 
-def test_embed_gives_a_line_of_json_for_each_text(models):
-    lines = run("embed", str(models["bert"]), "one two", "the quick brown fox").stdout.splitlines()
-    assert [len(json.loads(line)) for line in lines] == [64, 64]
-    assert run("embed", str(models["bert"]), "-", stdin="one two\nthe quick brown fox\n").stdout.splitlines() == lines
-    short = run("embed", str(models["bert"]), "one two", "--dimensions", "8", "--pooling", "cls").stdout
-    assert len(json.loads(short)) == 8
-    wrong = run("embed", str(models["bert"]), "fox " * 400)
-    assert wrong.returncode == 3 and "texts[0]" in wrong.stderr and wrong.stdout == ""
-
-
-def test_rerank_gives_the_best_first(models):
-    lines = run(
-        "rerank", str(models["bert-reranker"]), "what is a fox", "the dog", "a fox", "one", "--top-n", "2"
-    ).stdout.splitlines()
-    ranking = [json.loads(line) for line in lines]
-    assert len(ranking) == 2 and ranking[0]["probability"] >= ranking[1]["probability"]
-    assert ["the dog", "a fox", "one"][ranking[0]["index"]] == ranking[0]["document"]
-    assert run("rerank", str(models["bert"]), "fox", "one").returncode == 3
-
-
 def test_a_seed_repeats_an_answer():
     one, two = (run("run", "smollm2", "Hello", "--seed", "7", "-t", "1.5", "-n", "16").stdout for _ in range(2))
     assert one == two
@@ -85,6 +67,12 @@ def test_verbose_shows_speed_and_messages_on_standard_error():
         (("nonsense",), 2, "nonsense"),
         (("info", "missing.gguf"), 3, "no such file"),
         (("run", "smollm2", "x", "-c", "8"), 3, "context"),
+        (("embed", "smollm2"), 2, "TEXT"),
+        (("embed", "smollm2", "x", "--pooling", "median"), 2, "pooling: 'median'"),
+        (("embed", "smollm2", "x", "--dimensions", "0"), 2, "dimensions"),
+        (("embed", "smollm2", "many words here", "-c", "1"), 3, "texts[0]"),
+        (("rerank", "smollm2", "x", "y"), 3, "no classification head"),
+        (("rerank", "smollm2", "x"), 2, "DOCUMENT"),
     ],
 )
 def test_errors_are_one_line_with_an_exit_code(arguments, code, message):
@@ -102,7 +90,32 @@ def test_a_broken_pipe_is_no_traceback():
 def test_version_and_help():
     assert re.fullmatch(r"localllm \d+\.\d+\.\d+\n", run("--version").stdout)
     help_text = run("--help").stdout
-    assert all(command in help_text for command in ("run", "chat", "info", "doctor"))
+    assert all(command in help_text for command in ("run", "chat", "embed", "rerank", "info", "doctor"))
+
+
+def test_embed_prints_a_line_of_json_for_each_text(models):
+    done = run("embed", str(models["bert"]), "hello", "-", "--dimensions", "3", stdin="one two\n\nthree\r\n")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [(line["index"], len(line["embedding"])) for line in lines] == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    model = LocalModel(models["bert"])
+    expected = model.embed(["hello", "one two", "", "three"], dimensions=3)
+    assert [line["tokens"] for line in lines] == list(expected.tokens)
+    for line, vector in zip(lines, expected.vectors, strict=True):
+        assert line["embedding"] == pytest.approx(vector, abs=1e-3)
+    (line,) = run("embed", str(models["bert"]), "hello", "--pooling", "none", "--no-normalize").stdout.splitlines()
+    tokens = json.loads(line)
+    assert len(tokens["embedding"]) == tokens["tokens"] and len(tokens["embedding"][0]) == 64
+
+
+def test_rerank_prints_documents_best_first(models):
+    done = run("rerank", str(models["bert-reranker"]), "a question", "one", "-", "--top-n", "2", stdin="two é\nthree\n")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr, len(lines)) == (0, "", 2) and lines[0]["logit"] >= lines[1]["logit"]
+    expected = LocalModel(models["bert-reranker"]).rerank("a question", ["one", "two é", "three"], top_n=2)
+    assert [line["index"] for line in lines] == [each.index for each in expected]
+    assert [line["document"] for line in lines] == [["one", "two é", "three"][each.index] for each in expected]
+    assert [line["probability"] for line in lines] == pytest.approx([each.probability for each in expected], abs=1e-3)
 
 
 def test_info_needs_no_weights(models):

@@ -40,6 +40,7 @@ class Changes(NamedTuple):
     overrides: Mapping[str, Any] = {}
     drop: Sequence[str] = ()
     architecture: str | None = None
+    tensors: Mapping[str, Any] = {}
 
 
 #: Models that are another one with a change: name -> (name of the other, changes).
@@ -49,6 +50,26 @@ VARIANTS: dict[str, tuple[str, Changes]] = {
     "qwen3-suppress": ("qwen3", Changes({"tokenizer.ggml.suppress_tokens": list(range(0, 392, 2))})),
     "qwen3-vocab-only": ("qwen3", Changes(drop=["blk.*", "output.*", "output_norm.*", "token_embd.*"])),
     "foobar": ("qwen3-one-layer", Changes(architecture="foobar")),
+    "qwen3-embedding": ("qwen3", Changes({"qwen3.pooling_type": 3, "tokenizer.ggml.add_eos_token": True})),
+    "qwen3-reranker": (
+        "qwen3",
+        Changes(
+            {
+                "qwen3.pooling_type": 4,
+                "qwen3.classifier.output_labels": ["yes", "no"],
+                "tokenizer.chat_template.rerank": "<|im_start|>user\n<Query>: {query}\n<Document>: {document}<|im_end|>\n",
+            },
+            tensors={"cls.output.weight": ["f16", [64, 2], {"normal": [0.0, 0.125]}]},
+        ),
+    ),
+    "bert-classifier": (
+        "bert-reranker",
+        Changes(
+            {"bert.classifier.output_labels": ["no", "maybe", "yes"]},
+            ["cls.output.bias"],
+            tensors={"cls.output.weight": ["f16", [64, 3], {"normal": [0.0, 0.125]}]},
+        ),
+    ),
     "qwen35-mtp-head": ("qwen35", Changes(drop=["blk.[0-3].*"])),
     "qwen35-no-mtp": (
         "qwen35",
@@ -73,15 +94,16 @@ def build(
     overrides: Mapping[str, Any] | None = None,
     drop: Sequence[str] = (),
     architecture: str | None = None,
+    tensors: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the model ``name`` into ``directory`` unless it is there, and return its path.
 
     ``overrides`` sets metadata: key -> value, or key -> (type, value) with a recipe's type such as "uint32" or
     "[int32]"; a bare value keeps the key's type, or gets one from Python's. ``drop`` names metadata keys and tensors to
     leave out, as patterns of :mod:`fnmatch`; one that matches nothing is an error. ``architecture`` renames the
-    architecture and the keys that begin with its name.
+    architecture and the keys that begin with its name. ``tensors`` adds or replaces: name -> a recipe's [type, shape, rule].
     """
-    return save(name, change(load(name), Changes(overrides or {}, drop, architecture)), directory)
+    return save(name, change(load(name), Changes(overrides or {}, drop, architecture, tensors or {})), directory)
 
 
 def save(name: str, recipe: Recipe, directory: Path = BUILT) -> Path:
@@ -138,7 +160,7 @@ def shared(reference: Mapping[str, Any]) -> Any:
 
 
 def change(recipe: Recipe, changes: Changes) -> Recipe:
-    """A copy of ``recipe`` with ``changes`` applied: the drops, the overrides, then the architecture's name."""
+    """A copy of ``recipe`` with ``changes`` applied: the drops, the overrides, the tensors, then the architecture's name."""
     metadata, tensors = dict(recipe["metadata"]), dict(recipe["tensors"])
     for pattern in changes.drop:
         doomed = [(table, key) for table in (metadata, tensors) for key in table if fnmatch.fnmatchcase(key, pattern)]
@@ -148,6 +170,7 @@ def change(recipe: Recipe, changes: Changes) -> Recipe:
             del table[key]
     for key, value in changes.overrides.items():
         metadata[key] = typed(value, metadata.get(key))
+    tensors.update(changes.tensors)
     if changes.architecture is not None:
         old = metadata["general.architecture"][1] + "."
         new = changes.architecture + "."

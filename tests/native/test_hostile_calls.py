@@ -240,47 +240,6 @@ def test_random_bytes_as_options_never_end_the_process(native, qwen3):
                 assert free(out) == OK
 
 
-def test_batches_that_an_embedding_context_cannot_take_are_refused(models):
-    from localllm.engine.config import ContextConfig, ModelConfig
-    from localllm.engine.embedder import Embedder
-    from localllm.engine.params import model_params
-    from localllm.native.handles import Model
-
-    native = load()
-    weights = Model(str(models["bert"]), model_params(native, ModelConfig()))
-    with Embedder(weights, ContextConfig(n_ctx=64, n_ubatch=64, n_threads=1)) as embedder:
-        core = embedder._core
-        context = core._contexts["mean"]
-        width = core._width(context)
-
-        def embed(tokens=(5, 6), positions=(0, 1), slots=(0, 0), n_rows=1, n_slots=1, columns=None):
-            n = len(tokens)
-            ids = [(llama_h.llama_seq_id * 2)(slot, slot) for slot in slots]
-            batch = llama_h.llama_batch(
-                n_tokens=n,
-                token=(llama_h.llama_token * n)(*tokens),
-                embd=None,
-                pos=(llama_h.llama_pos * n)(*positions),
-                n_seq_id=(ctypes.c_int32 * n)(*[n_slots] * n),
-                seq_id=(ctypes.POINTER(llama_h.llama_seq_id) * n)(
-                    *(ctypes.cast(each, ctypes.POINTER(llama_h.llama_seq_id)) for each in ids)
-                ),
-                logits=(ctypes.c_int8 * n)(*[1] * n),
-            )
-            out = (ctypes.c_float * 4096)()
-            given = ctypes.c_int32(columns or width.value)
-            return native.lm_embed(context.pointer, ctypes.byref(batch), True, out, n_rows, ctypes.byref(given))
-
-        assert embed() == OK
-        for wrong in (
-            {"tokens": (5, 10**6)}, {"tokens": (-1, 5)}, {"positions": (0, 5000)}, {"positions": (-1, 0)}, {"slots": (0, 99)},
-            {"slots": (1, 1)}, {"slots": (0, 2), "n_rows": 2}, {"slots": (-1, 0)}, {"n_rows": 2}, {"n_rows": 0}, {"n_rows": -1},
-            {"n_slots": 2}, {"columns": 63}, {"tokens": (5,) * 65, "positions": range(65), "slots": (0,) * 65},
-        ):  # fmt: skip
-            assert embed(**wrong) == INVALID, wrong
-        assert embed() == OK
-
-
 def test_wrong_steering_is_refused_and_leaves_the_context_as_it_is(native, engine_for, builder, makers):
     engine = engine_for("qwen3", parallel=1)
     context, model = engine._core.runner.context.pointer, engine.model
@@ -320,9 +279,12 @@ def test_an_adapter_goes_with_its_model(models, builder, makers):
     model = Model(str(models["qwen3"]), default_model_params(load()))
     path = str(builder.save("sound-lora", makers.lora(builder.load("qwen3"))))
     kept, gone = Lora(model, path), Lora(model, path)
+    pointer = gone.pointer
     gone.discard()
     with pytest.raises(ClosedError):
         gone.discard()
+    for wrong in (pointer, 0xDEAD):
+        assert model.native.lm_lora_free(model.pointer, wrong) == INVALID
     assert kept.pointer
     model.close()
     with pytest.raises(ClosedError):

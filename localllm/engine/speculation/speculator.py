@@ -41,8 +41,13 @@ class Speculator:
         self._free = list(range(n_sequences))
         self._tracks: dict[Sequence, _Track] = {}
 
-    def propose(self, running: list[Sequence], n_ctx: int) -> None:
-        """Gives each sequence a `draft` of what may follow its tokens; [] where none is wanted or found."""
+    def propose(self, running: list[Sequence], limit: int) -> None:
+        """Gives each sequence a `draft` of what may follow its tokens; [] where none is wanted or found.
+
+        Args:
+            running: the sequences under way.
+            limit: int, most tokens of a sequence.
+        """
         self._n_decoding = sum(sequence.decoding for sequence in running)
         for gone in [sequence for sequence in self._tracks if sequence.state is not State.RUNNING]:
             self._free.append(self._tracks.pop(gone).slot)
@@ -56,7 +61,7 @@ class Speculator:
             if track.n_dropped != sequence.n_dropped:
                 self._drafter.begin(track.slot, sequence.tokens)
                 track.n_known, track.n_dropped, track.n_accepted = len(sequence.tokens), sequence.n_dropped, -1
-            n_max = self._n_max(sequence, track, n_ctx)
+            n_max = self._n_max(sequence, track, limit)
             if n_max >= max(1, self._config.n_min):
                 proposals.append(Proposal(track.slot, sequence.tokens[track.n_known :], track.n_accepted, n_max))
                 asked.append((sequence, track))
@@ -85,9 +90,9 @@ class Speculator:
         self._tracks[sequence] = track
         return track
 
-    def _n_max(self, sequence: Sequence, track: _Track, n_ctx: int) -> int:
+    def _n_max(self, sequence: Sequence, track: _Track, limit: int) -> int:
         # One token is chosen in any case; what is drafted beyond the end is computed for nothing.
-        room = n_ctx - len(sequence.tokens)
+        room = limit - len(sequence.tokens)
         if sequence.n_left is not None:
             room = min(room, sequence.n_left - 1)
         if self._config.throttle and room > 0:

@@ -33,7 +33,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 4
+LM_ABI_VERSION = 5
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -73,6 +73,21 @@ class lm_finish(IntEnum):
     LM_FINISH_EOG = 1
     LM_FINISH_STOP = 2
     LM_FINISH_LENGTH = 3
+
+
+LM_POOL_NONE = 0
+LM_POOL_MEAN = 1
+LM_POOL_CLS = 2
+LM_POOL_LAST = 3
+LM_POOL_RANK = 4
+
+
+class lm_pooling(IntEnum):
+    LM_POOL_NONE = 0
+    LM_POOL_MEAN = 1
+    LM_POOL_CLS = 2
+    LM_POOL_LAST = 3
+    LM_POOL_RANK = 4
 
 
 lm_sampler_p = c_void_p
@@ -116,6 +131,19 @@ class lm_row(Structure):
     ]
 
 
+class lm_piece(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("out", POINTER(c_float)),
+        ("n_out", c_size_t),
+        ("first", c_int32),
+        ("n_tokens", c_int32),
+        ("n_done", c_int32),
+        ("pooling", c_int32),
+        ("status", c_int32),
+    ]
+
+
 class lm_proposal(Structure):
     __slots__ = ("_keep",)
     _fields_ = [
@@ -129,7 +157,7 @@ class lm_proposal(Structure):
     ]
 
 
-STRUCTURES: tuple[type[Structure], ...] = (lm_control, lm_row, lm_proposal)
+STRUCTURES: tuple[type[Structure], ...] = (lm_control, lm_row, lm_piece, lm_proposal)
 LIBRARIES: tuple[str, ...] = ("localllm",)
 OPTIONAL: tuple[str, ...] = ()
 
@@ -162,6 +190,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_abort_if_set": (c_bool, (c_void_p,)),
     "lm_lora_check": (c_int, (llama_model_p, c_char_p)),
     "lm_lora_load": (c_int, (llama_model_p, c_char_p, POINTER(llama_adapter_lora_p))),
+    "lm_lora_free": (c_int, (llama_model_p, llama_adapter_lora_p)),
     "lm_control_check": (c_int, (llama_model_p,)),
     "lm_control_load": (c_int, (llama_model_p, c_char_p, POINTER(c_float), POINTER(c_size_t))),
     "lm_steer": (
@@ -185,7 +214,9 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_text_flush": (c_int, (lm_text_p, POINTER(POINTER(c_char)), POINTER(c_size_t))),
     "lm_step": (c_int, (llama_context_p, POINTER(POINTER(lm_row)), c_int32)),
     "lm_run": (c_int, (llama_context_p, POINTER(llama_batch), POINTER(POINTER(lm_row)), c_int32)),
-    "lm_embed": (c_int, (llama_context_p, POINTER(llama_batch), c_bool, POINTER(c_float), c_int32, POINTER(c_int32))),
+    "lm_embed": (c_int, (llama_context_p, POINTER(llama_batch), POINTER(lm_piece), c_int32)),
+    "lm_rows_finish": (c_int, (POINTER(c_float), c_size_t, c_int32, c_int32, c_bool)),
+    "lm_pool_info": (c_int, (llama_model_p, POINTER(POINTER(c_char)))),
     "lm_drafter_create": (c_int, (llama_model_p, c_char_p, c_int32, POINTER(lm_drafter_p))),
     "lm_drafter_free": (c_int, (lm_drafter_p,)),
     "lm_drafter_begin": (c_int, (lm_drafter_p, c_int32, POINTER(llama_token), c_int32)),

@@ -3,6 +3,7 @@
 #include "gguf_file.h"
 #include "guard.h"
 
+#include "llama-context.h"
 #include "llama-ext.h"
 #include "llama-model.h"
 
@@ -357,6 +358,11 @@ std::vector<float> sum_of(const llama_model & model, const lm_control * controls
 
 } // namespace
 
+std::mutex & lm_adapters_mutex() {
+    static std::mutex mutex;
+    return mutex;
+}
+
 lm_status lm_lora_check(const llama_model * model, const char * path) {
     return lm_guard(LM_LOAD_FAILED, [&] {
         lm_require(model, "model: NULL");
@@ -384,6 +390,7 @@ lm_status lm_lora_load(llama_model * model, const char * path, llama_adapter_lor
             check_lora_header(header.get(), tensors.get(), *model);
         }
         lm_error_capture errors;
+        const std::lock_guard<std::mutex> lock(lm_adapters_mutex());
         llama_adapter_lora * adapter = llama_adapter_lora_init(model, path);
         if (!adapter) {
             const std::string why = errors.text();
@@ -399,10 +406,20 @@ lm_status lm_lora_load(llama_model * model, const char * path, llama_adapter_lor
     });
 }
 
+lm_status lm_lora_free(llama_model * model, llama_adapter_lora * adapter) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_require(model, "model: NULL");
+        const std::lock_guard<std::mutex> lock(lm_adapters_mutex());
+        lm_require(model->loras.count(adapter), "adapter: it is not loaded for this model");
+        llama_adapter_lora_free(adapter);
+    });
+}
+
 lm_status lm_control_check(llama_model * model) {
     return lm_guard(LM_LOAD_FAILED, [&] {
         lm_require(model, "model: NULL");
         const size_t n = n_control_values(*model);
+        const std::lock_guard<std::mutex> lock(lm_adapters_mutex());
         const context_ptr ctx = probe_context(*model);
         const int without = ggml_graph_n_nodes(&probe_graph(*ctx, 1));
         const std::vector<float> zeros(n, 0.0f);
@@ -442,6 +459,7 @@ lm_status lm_steer(llama_context * ctx, llama_adapter_lora ** loras, const float
         lm_require(n_loras >= 0 && ((loras && scales) || n_loras == 0), "loras: NULL, or a negative number");
         lm_require(n_controls >= 0 && (controls || n_controls == 0), "controls: NULL, or a negative number");
         const llama_model & model = *llama_get_model(ctx);
+        const std::lock_guard<std::mutex> lock(lm_adapters_mutex());
         for (int32_t i = 0; i < n_loras; i++) {
             lm_require(model.loras.count(loras[i]), "loras: one of them is not loaded for this model");
             lm_require(std::isfinite(scales[i]), "loras: a scale is no finite number");
@@ -457,5 +475,7 @@ lm_status lm_steer(llama_context * ctx, llama_adapter_lora ** loras, const float
         }
         std::vector<float> copy(scales, scales + n_loras);
         llama_set_adapters_lora(ctx, loras, static_cast<size_t>(n_loras), copy.data());
+        // The next llama_decode would do it otherwise, without the lock.
+        ctx->sched_reserve();
     });
 }

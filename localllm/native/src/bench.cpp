@@ -40,6 +40,8 @@ lm_status lm_bench_loop(llama_context * ctx, const llama_token * tokens, int32_t
         const auto n_batch = static_cast<int32_t>(llama_n_batch(ctx));
         lm_require(n <= INT32_MAX - n_generate && static_cast<uint32_t>(n + n_generate) <= llama_n_ctx(ctx),
                    "tokens: more than the context holds");
+        lm_require(n + n_generate <= lm_n_positions(*llama_get_model(ctx)),
+                   "tokens: more than the model has positions");
         const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(ctx)));
         std::vector<llama_token> prompt(tokens, tokens + n);
         llama_memory_clear(llama_get_memory(ctx), false);

@@ -6,6 +6,7 @@
 #include "json.h"
 
 #include <exception>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -82,6 +83,21 @@ template <typename F> lm_status lm_guard(lm_status fallback, F && body) {
 void lm_handle_add(const void * handle, const char * kind);
 bool lm_handle_remove(const void * handle, const char * kind);
 void lm_handle_require(const void * handle, const char * kind);
+
+// Throws what belongs to a result of llama_decode or llama_encode other than 0; `why` is what llama.cpp has logged.
+void lm_require_decoded(int32_t result, const std::string & why);
+
+// How many positions a model's table of learned positions has (GPT-2, StarCoder, BERT); INT32_MAX: it has no such
+// table.
+int64_t lm_n_positions(const llama_model & model);
+
+// Refuses a batch with a position that the table does not have: llama.cpp would read beyond it, or fail an assertion on
+// a thread of the computation, where it cannot be caught.
+void lm_require_positions(const llama_model & model, const llama_batch & batch);
+
+// Held by whoever changes a model's list of LoRA adapters, and by whatever has a context reserve its buffers, which
+// reads that list: llama.cpp locks nothing, and the contexts of one model have a thread each.
+std::mutex & lm_adapters_mutex();
 
 // Copies text for the caller, who frees it with lm_string_free().
 char * lm_string_copy(const std::string & text);

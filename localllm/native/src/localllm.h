@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 4
+#define LM_ABI_VERSION 5
 
 #ifdef __cplusplus
 extern "C" {
@@ -116,7 +116,8 @@ LM_API enum lm_status lm_tokenize(const struct llama_model * model, const char *
 LM_API enum lm_status lm_detokenize(const struct llama_model * model, const llama_token * tokens, int32_t n,
                                     bool special, char ** out, size_t * size);
 
-// llama_decode with checked batch and failed assertions turned into an error.
+// llama_decode with checked batch and failed assertions turned into an error. A model with a table of learned positions
+// (lm_pool_info) needs `pos`, within that table.
 LM_API enum lm_status lm_decode(struct llama_context * ctx, const struct llama_batch * batch);
 
 // The state of one sequence as bytes. `*size` is the capacity of `data` on entry (0 and NULL to ask), the bytes on
@@ -133,12 +134,13 @@ LM_API bool lm_abort_if_set(void * data);
 // Whether a file is a LoRA adapter for this model: its kind, architecture, the shape and type of every tensor, and that
 // no value is NaN or infinite. Reads the whole file; safe while another thread computes with the model.
 LM_API enum lm_status lm_lora_check(const struct llama_model * model, const char * path);
-// Loads a LoRA adapter after a check of its header, and makes sure that a computation would use all of it. It lives as
-// long as the model, which frees it. Not while another thread computes with the model.
+// Loads a LoRA adapter after a check of its header, and makes sure that a computation would use all of it. It lives
+// until it or the model is freed. Safe while other threads compute with the model.
 LM_API enum lm_status lm_lora_load(struct llama_model * model, const char * path, struct llama_adapter_lora ** out);
+// No context may have it on it any more.
+LM_API enum lm_status lm_lora_free(struct llama_model * model, struct llama_adapter_lora * adapter);
 
-// Whether llama.cpp applies control vectors to this model: not every architecture does. Not while an adapter is loaded
-// on another thread.
+// Whether llama.cpp applies control vectors to this model: not every architecture does.
 LM_API enum lm_status lm_control_check(struct llama_model * model);
 
 // The directions of a control vector (the format of llama.cpp's cvector-generator), `n_embd` values for each layer from
@@ -226,13 +228,43 @@ LM_API enum lm_status lm_step(struct llama_context * ctx, lm_row ** rows, int32_
 LM_API enum lm_status lm_run(struct llama_context * ctx, const struct llama_batch * batch, lm_row ** rows,
                              int32_t n_rows);
 
-// ---- embeddings ----------------------------------------------------------------------------------------------------
+// ---- pool ----------------------------------------------------------------------------------------------------------
 
-// Computes one micro-batch of a context that was made with `embeddings`, and copies what its pooling makes of it: one
-// row for each sequence (numbered from 0 on), or one for each token without pooling. `fresh` false: its tokens go on
-// from the last batch. `*width` is the number of floats in a row: asked for with `out` NULL, checked otherwise.
-LM_API enum lm_status lm_embed(struct llama_context * ctx, const struct llama_batch * batch, bool fresh, float * out,
-                               int32_t n_rows, int32_t * width);
+// How the vectors of a text's tokens become what is asked for.
+enum lm_pooling {
+    LM_POOL_NONE = 0, // one vector per token
+    LM_POOL_MEAN = 1, // their mean
+    LM_POOL_CLS = 2,  // the first token's
+    LM_POOL_LAST = 3, // the last token's
+    LM_POOL_RANK = 4, // the outputs of the model's classification head
+};
+
+// One text's share of a batch. A text may go through several batches, with the same `out` each time.
+typedef struct lm_piece {
+    float * out;   // in: one row, LM_POOL_NONE: one row per token of the whole text; n_embd_out floats a row, n_cls_out
+                   // for LM_POOL_RANK. out: right when the text's last token is computed
+    size_t n_out;  // in: floats that fit into `out`
+    int32_t first; // in: batch index of the piece's first token; the others follow without a gap
+    int32_t n_tokens; // in: tokens of the piece
+    int32_t n_done;   // in: tokens of the text in earlier batches
+    int32_t pooling;  // in: enum lm_pooling
+    int32_t status;   // out: LM_OK, or LM_DECODE_FAILED if the model gave something that is no number
+} lm_piece;
+
+// llama_encode for models that have an encoder or no memory, llama_decode for the others, then the pieces' rows. The
+// context must have been made with `embeddings`, and with LLAMA_POOLING_TYPE_RANK for LM_POOL_RANK, else with
+// LLAMA_POOLING_TYPE_NONE: llama.cpp's own pooling sees one micro-batch, this one all of a text.
+LM_API enum lm_status lm_embed(struct llama_context * ctx, const struct llama_batch * batch, lm_piece * pieces,
+                               int32_t n_pieces);
+
+// Keeps the first `n_to` of the `n_from` floats of each row, rows closing up, and, if asked for, makes each row's
+// Euclidean length 1; a row of zeros stays.
+LM_API enum lm_status lm_rows_finish(float * rows, size_t n_rows, int32_t n_from, int32_t n_to, bool normalize);
+
+// {"outputs", "width", "labels", "softmax", "positions"}. Of the classification head: "width" is how many values its
+// tensors give (0: there is no head), "outputs" how many llama.cpp reads, "softmax" whether it has taken that of them.
+// "positions": how many a table of positions has (0: there is none, as with RoPE).
+LM_API enum lm_status lm_pool_info(const struct llama_model * model, char ** out);
 
 // ---- drafts --------------------------------------------------------------------------------------------------------
 

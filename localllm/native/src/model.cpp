@@ -3,6 +3,7 @@
 #include "guard.h"
 
 #include "json.h"
+#include "llama-model.h"
 
 #include <cstring>
 #include <vector>
@@ -68,6 +69,7 @@ void check_batch(llama_context * ctx, const llama_batch & batch) {
             }
         }
     }
+    lm_require_positions(*llama_get_model(ctx), batch);
 }
 
 } // namespace
@@ -120,6 +122,7 @@ lm_status lm_context_create(llama_model * model, const llama_context_params * pa
         lm_require(params->n_seq_max >= 1 && params->n_seq_max <= llama_max_parallel_sequences(),
                    "n_seq_max: more sequences than llama.cpp supports, or none");
         lm_error_capture errors;
+        const std::lock_guard<std::mutex> lock(lm_adapters_mutex());
         llama_context * ctx = llama_init_from_model(model, *params);
         if (!ctx) {
             const std::string why = errors.text();
@@ -198,25 +201,46 @@ lm_status lm_detokenize(const llama_model * model, const llama_token * tokens, i
     });
 }
 
+int64_t lm_n_positions(const llama_model & model) {
+    return model.pos_embd ? model.pos_embd->ne[1] : INT32_MAX;
+}
+
+void lm_require_positions(const llama_model & model, const llama_batch & batch) {
+    if (!model.pos_embd) {
+        return;
+    }
+    const int64_t n = lm_n_positions(model);
+    lm_require(batch.pos, "batch: needs positions, as this model has a table of them");
+    for (int32_t i = 0; i < batch.n_tokens; i++) {
+        if (batch.pos[i] < 0 || batch.pos[i] >= n) {
+            lm_invalid("batch: position " + std::to_string(batch.pos[i]) + " of a model with " + std::to_string(n));
+        }
+    }
+}
+
+void lm_require_decoded(int32_t result, const std::string & why) {
+    switch (result) {
+    case 0:
+        return;
+    case 1:
+        throw lm_error(LM_NO_SLOT, "the KV cache has no room for this batch");
+    case 2:
+        throw lm_error(LM_ABORTED, "aborted");
+    case -1:
+        lm_invalid("batch: " + why);
+    default:
+        throw lm_error(LM_DECODE_FAILED,
+                       "llama.cpp could not compute the batch (" + std::to_string(result) + "): " + why);
+    }
+}
+
 lm_status lm_decode(llama_context * ctx, const llama_batch * batch) {
     return lm_guard(LM_DECODE_FAILED, [&] {
         lm_require(ctx, "ctx: NULL");
         lm_require(batch, "batch: NULL");
         check_batch(ctx, *batch);
         lm_error_capture errors;
-        const int32_t result = llama_decode(ctx, *batch);
-        switch (result) {
-        case 0:
-            return;
-        case 1:
-            throw lm_error(LM_NO_SLOT, "the KV cache has no room for this batch");
-        case 2:
-            throw lm_error(LM_ABORTED, "aborted");
-        case -1:
-            lm_invalid("batch: " + errors.text());
-        default:
-            throw lm_error(LM_DECODE_FAILED, "llama_decode returned " + std::to_string(result) + ": " + errors.text());
-        }
+        lm_require_decoded(llama_decode(ctx, *batch), errors.text());
     });
 }
 

@@ -1,0 +1,131 @@
+"""Texts, messages and options to requests for the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from localllm import options as keywords
+from localllm.chat.prompt import ChatOptions, Prompt, render
+from localllm.chat.types import ChatMessage
+from localllm.engine.config import SamplingParams
+from localllm.engine.request import Request
+from localllm.engine.steering import ControlVector, Lora, adapters
+from localllm.errors import InvalidRequestError
+from localllm.hub.reference import resolve
+from localllm.native.handles import Chat, Model
+
+Messages = Sequence[Mapping[str, Any] | ChatMessage]
+
+_OWN = ("max_tokens", "priority", "context_shift", "speculate", "loras", "control_vectors")
+
+
+def completion(model: Model, prompt: str, options: Mapping[str, Any]) -> Request:
+    """The request that continues a text.
+
+    Args:
+        model: Model, whose vocabulary serves.
+        prompt: str, as it is.
+        options: as of `LocalModel.complete`, adapters resolved by `steered`.
+
+    Raises:
+        InvalidRequestError: An option is wrong, or the prompt is no text.
+    """
+    return request(_prompt_tokens(model, prompt), options)
+
+
+def conversation(model: Model, template: Chat, messages: Messages, options: Mapping[str, Any]) -> tuple[Request, Prompt]:
+    """The request that answers messages, and the prompt that tells how to read the answer; arguments as of `completion`.
+
+    Raises:
+        InvalidRequestError: A message or option is wrong.
+        TemplateError: The template refuses the messages.
+    """
+    names = keywords.fields(ChatOptions)
+    chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
+    rest = {name: value for name, value in options.items() if name not in names}
+    prompt = render(template, messages, chat_options)
+    if prompt.grammar and rest.get("grammar"):
+        raise InvalidRequestError("grammar: not together with tools or json_schema, which make their own")
+    rest["stop"] = (*_stops(rest.get("stop")), *prompt.stops)
+    tokens = _prompt_tokens(model, prompt.text)
+    return dataclasses.replace(
+        request(tokens, rest, others=names),
+        visible_tokens=prompt.visible_tokens,
+        grammar=prompt.grammar,
+        boundaries=_boundaries(model, tokens, prompt),
+    ), prompt
+
+
+def steered(options: Mapping[str, Any], loras: Sequence[Lora], controls: Sequence[ControlVector]) -> dict[str, Any]:
+    """Options of a request with the adapters that it is to have, their references resolved to files.
+
+    Args:
+        options: as of `LocalModel.complete`.
+        loras, controls: what is meant where the options name none.
+
+    Raises:
+        InvalidRequestError: What is given is no list of adapters.
+        ModelNotFoundError: A reference means no file.
+    """
+    given: dict[str, Any] = {"loras": loras, "control_vectors": controls}
+    given.update({name: options[name] for name in given if options.get(name) is not None})
+    for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
+        wanted = [one for one in adapters(name, given[name], kind) if one.scale]
+        given[name] = tuple(dataclasses.replace(one, path=str(resolve(one.path))) for one in wanted)
+    return {**options, **given}
+
+
+def request(tokens: tuple[int, ...], options: Mapping[str, Any], others: set[str] | None = None) -> Request:
+    """A Request from keyword options; sampling fields may be given one by one or as `sampling`.
+
+    Raises:
+        InvalidRequestError: An option is unknown or wrong; of `others` it may be said that they were meant.
+    """
+    sampling = options.get("sampling") or SamplingParams()
+    if not isinstance(sampling, SamplingParams):
+        raise InvalidRequestError(f"sampling: must be SamplingParams, not {type(sampling).__name__}")
+    own = (*_OWN, "stop", "sampling")
+    (rest,) = keywords.split(
+        {name: value for name, value in options.items() if name not in own}, SamplingParams, others={*own, *(others or ())}
+    )
+    if rest:
+        sampling = dataclasses.replace(sampling, **rest)
+    fields = {name: options[name] for name in _OWN if name in options}
+    return Request(prompt=tokens, sampling=sampling, stop=_stops(options.get("stop")), **fields)
+
+
+def _prompt_tokens(model: Model, text: str) -> tuple[int, ...]:
+    if not isinstance(text, str):
+        raise InvalidRequestError(f"prompt: must be text, not {type(text).__name__}")
+    tokens = model.tokenize(text, add_special=True, parse_special=True)
+    # Some vocabularies close every text with EOS; what is to be continued is not closed.
+    closes = model.native.llama_vocab_get_add_eos(model.vocab)
+    if closes and len(tokens) > 1 and tokens[-1] == model.native.llama_vocab_eos(model.vocab):
+        tokens.pop()
+    return tuple(tokens)
+
+
+def _boundaries(model: Model, tokens: tuple[int, ...], prompt: Prompt) -> tuple[int, ...]:
+    """Where messages begin in a prompt, as far as the template tells."""
+    delimiters = (model.tokenize(text, add_special=False, parse_special=True) for text in prompt.delimiters)
+    return tuple(sorted({place for each in delimiters for place in _places(tokens, tuple(each))}))
+
+
+def _places(tokens: tuple[int, ...], pattern: tuple[int, ...]) -> list[int]:
+    """Where a run of ids occurs among others."""
+    if not pattern:
+        return []
+    starts = (at for at, token in enumerate(tokens) if token == pattern[0])
+    return [at for at in starts if tokens[at : at + len(pattern)] == pattern]
+
+
+def _stops(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, (list, tuple)):
+        raise InvalidRequestError(f"stop: must be a text or a list of texts, not {type(value).__name__}")
+    return tuple(value)

@@ -1,0 +1,133 @@
+"""What one LocalModel has loaded of its file, each thing at its first use."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from pathlib import Path
+
+from localllm import registry
+from localllm.engine.config import ContextConfig, ModelConfig
+from localllm.engine.embedder import Embedder
+from localllm.engine.engine import Engine
+from localllm.engine.params import model_params
+from localllm.errors import UnsupportedModelError
+from localllm.hub.gguf import Header, read_header
+from localllm.hub.reference import resolve
+from localllm.native.handles import Chat, Model
+from localllm.native.library import load
+
+_NO_MODEL = {
+    "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
+    "adapter": "is a LoRA adapter: it goes with a model (loras=[...]), and is no model itself",
+    "control vector": "is a control vector: it goes with a model (control_vectors=[...]), and is no model itself",
+    "draft": "is a draft: it predicts for another model, and cannot answer alone",
+    "vocabulary": "holds only a vocabulary, no weights",
+    "other": "is a GGUF file, but no language model",
+}
+
+
+class Loaded:
+    """Callable from any thread. Weights, engines and embedders come from the registry, so others may have them, too.
+
+    Every method and property that loads something raises ModelError (no such file, or one that cannot be loaded) and
+    NativeLibraryError (the native libraries cannot be used).
+
+    Args:
+        reference: str, what `resolve` makes a path of.
+        config: ModelConfig.
+        context: ContextConfig.
+        chat_template: str, a Jinja template instead of the file's own; None: the file's.
+    """
+
+    def __init__(self, reference: str, config: ModelConfig, context: ContextConfig, chat_template: str | None) -> None:
+        self._reference = reference
+        self._config = config
+        self._context = context
+        self._chat_template = chat_template
+        self._lock = threading.RLock()
+        self._engine: Engine | None = None
+        self._embedders: dict[bool, Embedder] = {}
+        self._vocabulary: Model | None = None
+        self._template: Chat | None = None
+
+    @functools.cached_property
+    def path(self) -> Path:
+        """The GGUF file."""
+        return resolve(self._reference)
+
+    @functools.cached_property
+    def header(self) -> Header:
+        """Metadata and tensor table of the file."""
+        return read_header(self.path)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; one that was closed is replaced."""
+        with self._lock:
+            if self._engine is None or self._engine.closed:
+                self._require_weights()
+                self._engine = registry.engine(self.path, self._config, self._context)
+            return self._engine
+
+    def embedder(self, *, rank: bool) -> Embedder:
+        """What makes vectors, or with `rank` scores; one that was closed is replaced.
+
+        Raises:
+            UnsupportedModelError: The model gives no vectors, or no scores.
+        """
+        with self._lock:
+            found = self._embedders.get(rank)
+            if found is None or found.closed:
+                self._require_weights()
+                found = self._embedders[rank] = registry.embedder(self.path, self._config, self._context, rank=rank)
+            return found
+
+    @property
+    def vocabulary(self) -> Model:
+        """The loaded model, or, while there is none, the vocabulary alone."""
+        with self._lock:
+            if users := self._users():
+                return users[0].model
+            if self._vocabulary is None:
+                self._require_kind("model", "vocabulary")
+                config = dataclasses.replace(self._config, vocab_only=True)
+                self._vocabulary = Model(str(self.path), model_params(load(), config))
+            return self._vocabulary
+
+    @property
+    def template(self) -> Chat:
+        """The chat template."""
+        with self._lock:
+            if self._template is None:
+                self._template = Chat(self.vocabulary, self._chat_template)
+            return self._template
+
+    def __bool__(self) -> bool:
+        """Whether weights are loaded for it."""
+        return bool(self._users())
+
+    def let_go(self) -> None:
+        """Forgets everything; what nobody else uses is freed."""
+        with self._lock:
+            self._engine = None
+            self._embedders = {}
+            self._vocabulary = None
+            self._template = None
+
+    # ---- inside
+
+    def _users(self) -> list[Engine | Embedder]:
+        """What holds the weights, and was not closed."""
+        users = [self._engine, *self._embedders.values()]
+        return [user for user in users if user is not None and not user.closed]
+
+    def _require_weights(self) -> None:
+        self._require_kind("model")
+        if self._config.vocab_only:
+            raise UnsupportedModelError(f"{self.path}: opened with vocab_only=True, which loads no weights to answer with")
+
+    def _require_kind(self, *kinds: str) -> None:
+        if self.header.kind not in kinds:
+            raise UnsupportedModelError(f"{self.path}: this file {_NO_MODEL[self.header.kind]}")
