@@ -21,6 +21,9 @@ _HOME = {
     "ChatDelta": "localllm.chat.types",
     "ChatMessage": "localllm.chat.types",
     "ChatResult": "localllm.chat.types",
+    "ChatSession": "localllm.chat.session",
+    "DropOldest": "localllm.chat.session",
+    "Summarise": "localllm.chat.session",
     "ToolCall": "localllm.chat.types",
     "ToolCallDelta": "localllm.chat.types",
     "EmbedOptions": "localllm.embedding.texts",
@@ -50,6 +53,9 @@ __all__ = [*sorted(_HOME), "errors"]
 if TYPE_CHECKING:
     from localllm import errors as errors
     from localllm.chat.prompt import ChatOptions as ChatOptions
+    from localllm.chat.session import ChatSession as ChatSession
+    from localllm.chat.session import DropOldest as DropOldest
+    from localllm.chat.session import Summarise as Summarise
     from localllm.chat.types import ChatDelta as ChatDelta
     from localllm.chat.types import ChatMessage as ChatMessage
     from localllm.chat.types import ChatResult as ChatResult

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,13 +47,14 @@ def conversation(model: Model, template: Chat, messages: Messages, options: Mapp
     names = keywords.fields(ChatOptions)
     chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
     rest = {name: value for name, value in options.items() if name not in names}
-    prompt = render(template, messages, chat_options)
-    if prompt.grammar and rest.get("grammar"):
-        raise InvalidRequestError("grammar: not together with tools or json_schema, which make their own")
+    prompt = render(template, messages, chat_options, _special(model))
     rest["stop"] = (*_stops(rest.get("stop")), *prompt.stops)
-    tokens = _prompt_tokens(model, prompt.text)
+    tokens = _tokens(model, prompt)
+    asked = request(tokens, rest, others=names)
+    if prompt.grammar and asked.sampling.grammar:
+        raise InvalidRequestError("sampling: its grammar does not go together with tools or another constraint of the answer")
     return dataclasses.replace(
-        request(tokens, rest, others=names),
+        asked,
         visible_tokens=prompt.visible_tokens,
         grammar=prompt.grammar,
         boundaries=_boundaries(model, tokens, prompt),
@@ -105,6 +108,26 @@ def _prompt_tokens(model: Model, text: str) -> tuple[int, ...]:
     if closes and len(tokens) > 1 and tokens[-1] == model.native.llama_vocab_eos(model.vocab):
         tokens.pop()
     return tuple(tokens)
+
+
+def _tokens(model: Model, prompt: Prompt) -> tuple[int, ...]:
+    """The tokens of a rendered prompt; what is not trusted is cut into such of plain text."""
+    parts = prompt.parts if prompt.parts and prompt.parts[0][1] else (("", True), *prompt.parts)
+    tokens = list(_prompt_tokens(model, parts[0][0]))
+    for text, trusted in parts[1:]:
+        tokens += model.tokenize(text, add_special=False, parse_special=trusted)
+    return tuple(tokens)
+
+
+_patterns: weakref.WeakKeyDictionary[Model, re.Pattern[str] | None] = weakref.WeakKeyDictionary()
+
+
+def _special(model: Model) -> re.Pattern[str] | None:
+    """A pattern of the texts that a vocabulary reads as special tokens."""
+    if model not in _patterns:
+        texts = sorted(filter(None, model.native.json_call("lm_special_tokens", model.pointer)), key=len, reverse=True)
+        _patterns[model] = re.compile("|".join(map(re.escape, texts))) if texts else None
+    return _patterns[model]
 
 
 def _boundaries(model: Model, tokens: tuple[int, ...], prompt: Prompt) -> tuple[int, ...]:

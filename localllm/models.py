@@ -167,6 +167,24 @@ class LocalModel:
         """Token ids to text; `special`: with the text of special tokens. Bytes that are no text become U+FFFD."""
         return self.vocabulary.detokenize(tokens, special).decode("utf-8", errors="replace")
 
+    def count_tokens(self, text: str) -> int:
+        """How many tokens a text has, by itself."""
+        return len(self.tokenize(text))
+
+    def count_message_tokens(self, messages: Messages, **options: Any) -> int:
+        """How many tokens a conversation's prompt has, everything that the template and tools add included.
+
+        Args:
+            messages: as of `chat`.
+            options: as of `chat`; tools and what else the template is told count.
+        """
+        request, _ = asking.conversation(self.vocabulary, self._loaded.template, messages, options)
+        return len(request.prompt)
+
+    def context_left(self, messages: Messages, **options: Any) -> int:
+        """How many tokens an answer to a conversation may have; negative if its prompt is too long already."""
+        return self.engine.limit - self.count_message_tokens(messages, **options)
+
     # ---- text
 
     def complete(self, prompt: str, **options: Any) -> Generation:

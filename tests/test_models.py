@@ -110,9 +110,10 @@ def test_an_empty_schema_means_any_object(model):
     assert answer.message.content.startswith("{")
 
 
-def test_tools_need_a_template_that_knows_them(model):
-    with pytest.raises(TemplateError, match="^tools:"):
-        model.chat(QUESTION, tools=[WEATHER])
+def test_a_template_that_knows_no_tools_has_them_described(model):
+    prompt = model.render(QUESTION, tools=[WEATHER])
+    assert '"name":"weather"' in prompt and "<tool_call>" in prompt
+    assert "tool_call" not in model.render(QUESTION, tools=[WEATHER], tool_choice="none")
     assert model.chat(QUESTION, tools=[WEATHER], tool_choice="none", max_tokens=2).message.content
 
 
@@ -366,10 +367,11 @@ def test_thinking_is_separated_from_the_answer(models):
         "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
     )
     model = LocalModel(models["qwen3"], n_ctx=512, chat_template=template)
-    thought = 'root ::= "<think>\\nhm hm\\n</think>\\n\\nyes"'
-    answer = model.chat(QUESTION, grammar=thought, temperature=0)
+    thought = SamplingParams(temperature=0, grammar='root ::= "<think>\\nhm hm\\n</think>\\n\\nyes"')
+    answer = model.chat(QUESTION, sampling=thought)
+    assert 0 < answer.usage.reasoning_tokens < answer.usage.completion_tokens
     assert (answer.message.reasoning.strip(), answer.message.content) == ("hm hm", "yes")
-    deltas = list(model.stream_chat(QUESTION, grammar=thought, temperature=0))
+    deltas = list(model.stream_chat(QUESTION, sampling=thought))
     assert "".join(delta.reasoning for delta in deltas).strip() == "hm hm"
     assert "".join(delta.content for delta in deltas) == "yes"
     assert model.render(QUESTION, enable_thinking=False).endswith("</think>\n\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from localllm.chat.prompt import Prompt
 from localllm.chat.types import ChatDelta, ChatMessage, ChatResult, ToolCall, ToolCallDelta
@@ -12,9 +13,15 @@ from localllm.engine.request import Delta, Finished, Generation
 from localllm.errors import TemplateError
 from localllm.native.handles import Parser
 
+# A parser reads all of an answer each time, so a long one is read when it has grown by this part of itself.
+GROWTH = 64
+
 
 class AnswerReader:
     """Reads one answer.
+
+    Most steps continue a text that runs already, and have nothing in them that could end it: those are passed on as they are. The
+    parser is asked about the others, and about the whole answer at the end, so that reading costs a long answer little.
 
     Args:
         prompt: Prompt, which says how the answer is to be read.
@@ -22,10 +29,15 @@ class AnswerReader:
 
     def __init__(self, prompt: Prompt) -> None:
         self._parser = None if prompt.plain else Parser(prompt.parser)
+        self._marks = prompt.marks
         self._text = ""
+        self._n_parsed = 0
+        self._n_shown = 0
+        self._running: Literal["content", "reasoning", ""] = ""
         self._content = ""
         self._reasoning = ""
         self._calls: list[ToolCall] = []
+        self._n_reasoning = 0
         # A continued message begins with what the caller wrote: it is no part of the answer.
         self._skip = ""
         if self._parser and prompt.parser["is_continuation"]:
@@ -38,17 +50,14 @@ class AnswerReader:
             self._content += event.text
             return ChatDelta(content=event.text, logprobs=event.logprobs) if event.text or event.logprobs else None
         self._text += event.text
-        if not event.text and not event.logprobs:
-            return None
-        delta = self._update(self._parser.parse(self._text, is_partial=True), event)
+        delta = self._step(self._parser)
+        if delta.reasoning or (self._reasoning and not self._calls and len(self._content) == len(self._skip)):
+            self._n_reasoning += len(event.tokens)
+        delta = replace(delta, logprobs=event.logprobs)
         return delta if delta != ChatDelta() else None
 
     def finish(self, event: Finished) -> list[ChatDelta]:
-        """The last deltas: what only the whole answer tells, then reason, usage and timings.
-
-        Raises:
-            TemplateError: The whole answer does not have the format that its prompt asked for.
-        """
+        """The last deltas: what only the whole answer tells, then reason, usage and timings."""
         deltas = []
         if self._parser is not None:
             whole = event.reason == "stop"
@@ -57,13 +66,42 @@ class AnswerReader:
             except TemplateError:
                 # Free text that began like a tool call and is none: it is the answer all the same.
                 parsed = self._parser.parse(self._text, is_partial=True)
-            delta = self._update(parsed, None)
+            delta = self._update(parsed)
             if delta != ChatDelta():
                 deltas.append(delta)
             self._parser.close()
         reason = "tool_calls" if self._calls and event.reason == "stop" else event.reason
-        deltas.append(ChatDelta(finish_reason=reason, usage=event.usage, timings=event.timings, seed=event.seed))
+        usage = replace(event.usage, reasoning_tokens=self._n_reasoning)
+        deltas.append(ChatDelta(finish_reason=reason, usage=usage, timings=event.timings, seed=event.seed))
         return deltas
+
+    def _step(self, parser: Parser) -> ChatDelta:
+        new = self._text[self._n_shown :]
+        if self._running and self._marks.isdisjoint(new.encode()):
+            # White space may belong to what ends the text.
+            return ChatDelta() if not new or new[-1].isspace() else self._pass_on(new)
+        if len(self._text) - self._n_parsed <= len(self._text) // GROWTH:
+            return ChatDelta()
+        delta = self._update(parser.parse(self._text, is_partial=True))
+        self._n_parsed = self._n_shown = len(self._text)
+        self._running = self._what_runs()
+        return delta
+
+    def _pass_on(self, new: str) -> ChatDelta:
+        self._n_shown = len(self._text)
+        if self._running == "content":
+            self._content += new
+            return ChatDelta(content=new)
+        self._reasoning += new
+        return ChatDelta(reasoning=new)
+
+    def _what_runs(self) -> Literal["content", "reasoning", ""]:
+        """Which text the answer so far ends in, with nothing held back."""
+        if self._calls:
+            return ""
+        content = self._content[len(self._skip) :]
+        running, text = ("content", content) if content else ("reasoning", self._reasoning)
+        return running if text and self._text.endswith(text[-GROWTH:]) else ""  # type: ignore[return-value]
 
     def take(self, event: Delta | Finished) -> list[ChatDelta]:
         """The deltas that an event of the engine gives; raises as `finish` does."""
@@ -72,7 +110,7 @@ class AnswerReader:
         delta = self.read(event)
         return [delta] if delta is not None else []
 
-    def _update(self, parsed: dict[str, Any], event: Delta | None) -> ChatDelta:
+    def _update(self, parsed: dict[str, Any]) -> ChatDelta:
         content = _added(self._content, parsed["content"])
         reasoning = _added(self._reasoning, parsed["reasoning_content"])
         self._content += content
@@ -80,7 +118,7 @@ class AnswerReader:
         calls = tuple(
             change for index, call in enumerate(parsed["tool_calls"]) if (change := self._call_delta(index, call)) is not None
         )
-        return ChatDelta(content, reasoning, calls, event.logprobs if event else ())
+        return ChatDelta(content, reasoning, calls)
 
     def _call_delta(self, index: int, call: dict[str, str]) -> ToolCallDelta | None:
         if index == len(self._calls):
@@ -127,5 +165,5 @@ def whole_answer(prompt: Prompt, answer: Generation) -> ChatResult:
     """An answer that came in one piece."""
     reader = AnswerReader(prompt)
     finished = Finished(answer.finish_reason, answer.usage, answer.timings, answer.seed)
-    deltas = reader.take(Delta(answer.text, answer.tokens, answer.logprobs))
-    return collect(reader, [*deltas, *reader.take(finished)])
+    events: list[Delta | Finished] = [*answer.deltas, finished]
+    return collect(reader, [delta for event in events for delta in reader.take(event)])

@@ -2,51 +2,69 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from localllm.chat.constraints.answer import Constraint, constraint
+from localllm.chat.constraints.schema import with_rules
+from localllm.chat.tools import Tools, check_tools
 from localllm.chat.types import ChatMessage
-from localllm.errors import InvalidRequestError, TemplateError
+from localllm.errors import InvalidRequestError
 from localllm.native.handles import Chat
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+# Around the number of a text of the caller's within a rendered prompt.
+_OPEN, _CLOSE = "\ue100", "\ue101"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions:
-    """What a template can be told.
+    """What a template can be told, and what an answer has to be.
+
+    At most one of response_format, json_schema, regex, choice and grammar may be given. With tools besides, the answer is a call
+    or what that one says. A model that thinks does so first, unconstrained.
 
     Attributes:
-        tools: OpenAI-style function tools.
-        tool_choice: "auto", "none" or "required".
+        tools: OpenAI-style function tools. Their arguments always satisfy "parameters".
+        tool_choice: "auto" (the model decides), "none", "required" or "any" (it has to call one), a tool's name, or OpenAI's
+            {"type": "function", "function": {"name": ...}}.
         parallel_tool_calls: bool, allow several calls in one answer.
-        json_schema: a JSON schema that the answer must satisfy; None for free text.
+        response_format: OpenAI's, of type "text", "json_object" or "json_schema".
+        json_schema: a JSON schema that the answer must satisfy; an empty one means any object.
+        regex: str, a pattern that the whole answer must match.
+        choice: list of str, the answers to choose from.
+        grammar: str, GBNF with a rule "root".
         enable_thinking: bool, for models that can think before they answer.
         template_kwargs: further variables for the template.
     """
 
-    tools: tuple[Mapping[str, Any], ...] = ()
-    tool_choice: str = "auto"
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: Any = "auto"
     parallel_tool_calls: bool = False
+    response_format: Any = None
     json_schema: Mapping[str, Any] | None = None
+    regex: str | None = None
+    choice: Sequence[str] | None = None
+    grammar: str | None = None
     enable_thinking: bool = True
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.tools is None:
-            object.__setattr__(self, "tools", ())
-        if not isinstance(self.tools, (list, tuple)) or not all(isinstance(tool, Mapping) for tool in self.tools):
-            raise InvalidRequestError("tools: must be a list of OpenAI-style function tools")
-        for name in ("json_schema", "template_kwargs"):
-            value = getattr(self, name)
-            if not isinstance(value, Mapping) and not (name == "json_schema" and value is None):
-                raise InvalidRequestError(f"{name}: must be a mapping, not {type(value).__name__}")
+        if not isinstance(self.template_kwargs, Mapping):
+            raise InvalidRequestError(f"template_kwargs: must be a mapping, not {type(self.template_kwargs).__name__}")
         for name in ("enable_thinking", "parallel_tool_calls"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidRequestError(f"{name}: must be True or False, not {getattr(self, name)!r}")
-        if self.tool_choice not in ("auto", "none", "required"):
-            raise InvalidRequestError(f"tool_choice: {self.tool_choice!r} is not 'auto', 'none' or 'required'")
+
+    def checked_tools(self, rules: dict[str, str]) -> Tools:
+        """The tools; as `check_tools`."""
+        return check_tools(self.tools or (), self.tool_choice, rules)
+
+    def constraint(self, rules: dict[str, str]) -> Constraint:
+        """What the answer has to be; as `constraint`."""
+        return constraint(rules, self.response_format, self.json_schema, self.regex, self.choice, self.grammar)
 
 
 @dataclass(frozen=True)
@@ -54,42 +72,62 @@ class Prompt:
     """A rendered prompt and how its answer is to be made and read.
 
     Attributes:
-        text: str.
+        parts: (text, trusted) in order; what is not trusted came from a user or a tool, and holds no special tokens whatever it
+            looks like.
         stops: texts that end the answer.
         visible_tokens: special tokens that belong to the answer's text.
         grammar: fields for the engine's Request.grammar.
         parser: what `localllm.native.handles.Parser` takes.
         plain: bool, the answer is its text: nothing to parse.
         delimiters: texts with which messages begin.
+        marks: the first bytes of whatever can end a running text: what has none of them goes on with it.
     """
 
-    text: str
+    parts: tuple[tuple[str, bool], ...]
     stops: tuple[str, ...]
     visible_tokens: tuple[str, ...]
     grammar: dict[str, object]
     parser: dict[str, Any]
     plain: bool
     delimiters: tuple[str, ...] = ()
+    marks: frozenset[int] = frozenset()
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.parts)
 
 
-def render(chat: Chat, messages: Sequence[Mapping[str, Any] | ChatMessage], options: ChatOptions) -> Prompt:
+def render(
+    chat: Chat,
+    messages: Sequence[Mapping[str, Any] | ChatMessage],
+    options: ChatOptions,
+    special: re.Pattern[str] | None = None,
+) -> Prompt:
     """Renders messages for an answer.
 
     Args:
         chat: Chat, the template.
         messages: OpenAI-style messages, or answers as they were given; a last one from the assistant is continued.
         options: ChatOptions.
+        special: pattern of the special tokens' texts, which in what users and tools say are nothing but text; None: there are
+            none.
 
     Raises:
-        InvalidRequestError: A message has the wrong form; names it by its place.
+        InvalidRequestError: A message or option has the wrong form; names it by its place.
+        GrammarError: A schema or pattern cannot be expressed.
         TemplateError: The template refuses the messages.
     """
     if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
         raise InvalidRequestError(f"messages: must be a list of messages, not {type(messages).__name__}")
+    rules: dict[str, str] = {}
+    tools, wanted = options.checked_tools(rules), options.constraint(rules)
     checked = [_check(place, message) for place, message in enumerate(messages)]
     if not checked:
         raise InvalidRequestError("messages: empty; a chat needs at least one message")
-    continues = checked[-1]["role"] == "assistant"
+    quoted: list[str] = []
+    if special is not None:
+        checked = [_quoted(message, special, quoted) for message in checked]
+    continues = checked[-1]["role"] == "assistant" and not checked[-1].get("tool_calls")
     request: dict[str, Any] = {
         "messages": checked,
         "reasoning_format": "auto",
@@ -99,32 +137,61 @@ def render(chat: Chat, messages: Sequence[Mapping[str, Any] | ChatMessage], opti
         "parallel_tool_calls": options.parallel_tool_calls,
         "template_kwargs": dict(options.template_kwargs),
     }
-    if options.tools and options.tool_choice != "none":
-        if not chat.info()["caps"]["supports_tools"]:
-            raise TemplateError("tools: this model's chat template has no place for tools")
-        request.update(tools=[dict(tool) for tool in options.tools], tool_choice=options.tool_choice)
-    if options.json_schema is not None:
-        # An empty schema would switch the constraint off: it means any object, as OpenAI's json_object does.
-        request["json_schema"] = dict(options.json_schema) or {"type": "object"}
+    if tools.shown:
+        request.update(tools=tools.shown, callable_tools=tools.callable, tool_choice=tools.mode)
+    if wanted.schema is not None and tools.mode != "required":
+        request["json_schema"] = wanted.schema
+    elif wanted.grammar and tools.mode != "required":
+        request["grammar"] = wanted.grammar
     rendered = chat.apply(request)
     return Prompt(
-        text=rendered["prompt"],
+        parts=_parts(rendered["prompt"], quoted),
         stops=tuple(rendered["stops"]),
         visible_tokens=tuple(rendered["preserved_tokens"]),
-        grammar=_grammar(rendered),
+        grammar=_grammar(rendered, rules),
         parser=rendered["parser"],
         plain=not rendered["parser"]["arena"] and not continues,
         delimiters=tuple(entry["delimiter"] for entry in rendered["delimiters"]),
+        marks=frozenset(rendered["marks"]),
     )
 
 
-def _grammar(rendered: Mapping[str, Any]) -> dict[str, object]:
+def _quoted(message: dict[str, Any], special: re.Pattern[str], quoted: list[str]) -> dict[str, Any]:
+    """A message of a user's or tool's with numbers in the places of what looks like special tokens."""
+    if message["role"] not in ("user", "tool"):
+        return message
+
+    def number(match: re.Match[str]) -> str:
+        quoted.append(match.group())
+        return f"{_OPEN}{len(quoted) - 1}{_CLOSE}"
+
+    def text(content: str) -> str:
+        return special.sub(number, content)
+
+    content = message["content"]
+    if isinstance(content, str):
+        return {**message, "content": text(content)}
+    return {**message, "content": [{**part, "text": text(part["text"])} for part in content]}
+
+
+def _parts(prompt: str, quoted: list[str]) -> tuple[tuple[str, bool], ...]:
+    if not quoted:
+        return ((prompt, True),)
+    parts: list[tuple[str, bool]] = []
+    at = 0
+    for match in re.finditer(f"{_OPEN}([0-9]+){_CLOSE}", prompt):
+        if int(match.group(1)) < len(quoted):
+            parts += [(prompt[at : match.start()], True), (quoted[int(match.group(1))], False)]
+            at = match.end()
+    return tuple((text, trusted) for text, trusted in [*parts, (prompt[at:], True)] if text)
+
+
+def _grammar(rendered: Mapping[str, Any], rules: Mapping[str, str]) -> dict[str, object]:
     if not rendered["grammar"]:
         return {}
     fields: dict[str, object] = {
         name: rendered[name]
         for name in (
-            "grammar",
             "grammar_kind",
             "grammar_lazy",
             "grammar_triggers",
@@ -132,6 +199,7 @@ def _grammar(rendered: Mapping[str, Any]) -> dict[str, object]:
             "generation_prompt",
         )
     }
+    fields["grammar"] = with_rules(rendered["grammar"], rules)
     if rendered["thinking_start"] and rendered["thinking_ends"]:
         fields.update(reasoning_start=rendered["thinking_start"], reasoning_ends=rendered["thinking_ends"])
     return fields

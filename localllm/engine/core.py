@@ -14,8 +14,9 @@ from typing import Any
 
 from localllm.engine.adapters import Adapters
 from localllm.engine.cache.disk import DiskStore, Stored, state_key
+from localllm.engine.cache.lookup import DEVICE, RAM
 from localllm.engine.cache.radix import Entry
-from localllm.engine.cache.resident import DEVICE, RAM, Action, Residents
+from localllm.engine.cache.resident import Action, Residents
 from localllm.engine.cache.saved import Saved, pack
 from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.errands import Errands
@@ -188,7 +189,7 @@ class Core:
             self._wake.notify()
 
     def stats(self) -> EngineStats:
-        residents, rates = self.residents, self.runner.rates
+        residents, rates, copies = self.residents, self.runner.rates, self.runner.copies
         with self._wake:
             n_waiting = len(self._inbox) + len(self.scheduler.waiting)
         return EngineStats(
@@ -203,9 +204,13 @@ class Core:
             n_evicted=residents.n_evicted,
             n_saved=residents.n_saved,
             n_restored=residents.n_restored,
+            saved_bytes=copies.saved_bytes,
+            save_seconds=copies.save_seconds,
+            restored_bytes=copies.restored_bytes,
+            restore_seconds=copies.restore_seconds,
             prefill_tokens_per_second=rates.tokens_per_second,
             copy_bytes_per_second=rates.bytes_per_second,
-            **vars(self._totals),
+            **self._totals.values(),
         )
 
     # ---- the engine's thread
@@ -363,7 +368,16 @@ class Core:
         self.residents.lost(failed.entry, failed.slot)
         for sequence in self.scheduler.running:
             if sequence.slot == failed.slot:
-                sequence.n_computed = sequence.n_cached = 0
+                sequence.n_computed = 0
+                self._take_hit_back(sequence)
+
+    def _take_hit_back(self, sequence: Sequence) -> None:
+        if sequence.n_cached:
+            self._totals.cached_tokens -= sequence.n_cached
+            self._totals.cache_hits[sequence.cached_from] -= 1
+            self._totals.cache_misses[sequence.cache_miss] -= sequence.cache_miss != ""
+            self._totals.cache_misses["damaged"] += 1
+            sequence.n_cached, sequence.cached_from, sequence.cache_miss = 0, "", "damaged"
 
     def _save_one(self) -> None:
         """Copies one idle prefix to RAM or to a file. One at a time, so that a new request waits for one copy at most."""
@@ -402,6 +416,8 @@ class Core:
             sequence.started = time.perf_counter()
             self._totals.prompt_tokens += len(sequence.request.prompt)
             self._totals.cached_tokens += sequence.n_cached
+            self._totals.cache_hits[sequence.cached_from] += sequence.n_cached > 0
+            self._totals.cache_misses[sequence.cache_miss] += sequence.cache_miss != ""
         try:
             self.runner.start(sequence)
         except LocalLLMError as error:
@@ -470,6 +486,8 @@ class Core:
                 cached_tokens=min(sequence.n_cached, len(sequence.request.prompt)),
                 drafted_tokens=sequence.n_drafted,
                 accepted_tokens=sequence.n_accepted,
+                cached_from=sequence.cached_from,
+                cache_miss=sequence.cache_miss,
             ),
             Timings(started - sequence.arrived, first - started, now - first),
             seed,

@@ -293,4 +293,5 @@ def _collect(events: list[Delta | Finished]) -> Generation:
         usage=finished.usage,
         timings=finished.timings,
         seed=finished.seed,
+        deltas=tuple(deltas),
     )

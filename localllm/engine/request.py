@@ -105,10 +105,11 @@ def _whole(name: str, value: object) -> int:
 
 @dataclass(frozen=True)
 class TopToken:
-    """A token with its natural-log probability."""
+    """A token with its natural-log probability; `piece` is its text, as bytes, since it may be a part of a character."""
 
     token: int
     logprob: float
+    piece: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class TokenLogprob:
     token: int
     logprob: float
     top: tuple[TopToken, ...] = ()
+    piece: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -131,13 +133,29 @@ class Delta:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one answer: the prompt's, how many of these came from a cache, and the answer's."""
+    """Tokens of one answer.
+
+    Attributes:
+        prompt_tokens, completion_tokens: int.
+        cached_tokens: int, tokens of the prompt that were not computed, because the state after them was there.
+        drafted_tokens, accepted_tokens: int, tokens of all drafts, and how many of them were right.
+        reasoning_tokens: int, tokens of a chat's answer with which the model thought before it answered.
+        cached_from: str, where the state was: "device" (left by an earlier request), "running" (another request's, which goes
+            on), "ram", "disk", or "" (nowhere).
+        cache_miss: str, why it did not cover more of the prompt: "" (all that can be was covered), "off" (no prefix cache, or no
+            request yet), "new" (nothing known begins alike any further), "checkpoint" (something does, but a state of this model
+            can be continued only where it was kept), "slow" (there is a copy, but computing is quicker), "room" (no cells or
+            sequence free for it), "damaged" (the copy could not be used).
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    cached_from: str = ""
+    cache_miss: str = ""
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -173,7 +191,7 @@ Sink = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Generation:
-    """A whole answer."""
+    """A whole answer; `deltas` are the steps in which it came."""
 
     text: str
     tokens: tuple[int, ...]
@@ -182,3 +200,4 @@ class Generation:
     usage: Usage
     timings: Timings
     seed: int
+    deltas: tuple[Delta, ...] = field(default=(), repr=False, compare=False)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from localllm.engine.cache.lookup import common_prefix
 from localllm.engine.cache.radix import Entry
-from localllm.engine.cache.resident import Action, common_prefix
+from localllm.engine.cache.resident import Action
 from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.params import context_params, sampler_options
 from localllm.engine.request import TokenLogprob, TopToken
@@ -69,17 +70,18 @@ class Answer:
 
     def probabilities(self) -> tuple[TokenLogprob, ...]:
         """Log-probabilities of the tokens of the last step."""
-        row = self.row
+        row, piece = self.row, self.text.model.piece
         n_top = row.n_top
         return tuple(
             TokenLogprob(
                 row.tokens[at],
                 row.logprobs[at],
                 tuple(
-                    TopToken(entry.id, entry.logit)
+                    TopToken(entry.id, entry.logit, piece(entry.id))
                     for entry in row.top[at * n_top : (at + 1) * n_top]
                     if entry.id != llama_h.LLAMA_TOKEN_NULL
                 ),
+                piece(row.tokens[at]),
             )
             for at in range(row.n_tokens)
         )
@@ -108,6 +110,16 @@ def _is_cuttable(model: Model, config: ContextConfig) -> bool:
     if native.llama_model_is_recurrent(pointer) or native.llama_model_is_hybrid(pointer):
         return False
     return config.swa_full or native.llama_model_n_swa(pointer) == 0
+
+
+@dataclass
+class Copies:
+    """How much state was copied out of the context and back, and the time it took."""
+
+    saved_bytes: int = 0
+    save_seconds: float = 0.0
+    restored_bytes: int = 0
+    restore_seconds: float = 0.0
 
 
 class Rates:
@@ -171,6 +183,7 @@ class Runner:
         self.n_ubatch: int = self.native.llama_n_ubatch(self.context.pointer)
         self._make_batch(self.n_batch)
         self.rates = Rates()
+        self.copies = Copies()
         self._rows = (ctypes.POINTER(localllm_h.lm_row) * config.parallel)()
         self._last_outputs: list[tuple[Sequence, int, tuple[int, ...]]] = []
         self.seconds = 0.0
@@ -264,7 +277,10 @@ class Runner:
         data = (ctypes.c_uint8 * size.value)()
         begin = time.perf_counter()
         self.native.check(self.native.lm_state_save(self.context.pointer, slot, data, ctypes.byref(size)))
-        self.rates.copied(size.value, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        self.rates.copied(size.value, seconds)
+        self.copies.saved_bytes += size.value
+        self.copies.save_seconds += seconds
         return data
 
     def restore(self, slot: int, data: Any) -> bool:
@@ -277,7 +293,10 @@ class Runner:
         if status:
             logs.logger.warning("a cached state was of no use: %s", self.native.lm_last_error().decode(errors="replace"))
         else:
-            self.rates.copied(len(data), time.perf_counter() - begin)
+            seconds = time.perf_counter() - begin
+            self.rates.copied(len(data), seconds)
+            self.copies.restored_bytes += len(data)
+            self.copies.restore_seconds += seconds
         return not status
 
     def _cut(self, slot: int, length: int) -> None:

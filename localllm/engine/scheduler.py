@@ -23,14 +23,8 @@ import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from localllm.engine.cache.resident import (
-    MIN_CHECKPOINT_TOKENS,
-    Donor,
-    Holder,
-    Residents,
-    checkpoint_lengths,
-    common_prefix,
-)
+from localllm.engine.cache.lookup import Holder, Lookup, common_prefix
+from localllm.engine.cache.resident import MIN_CHECKPOINT_TOKENS, Residents, checkpoint_lengths
 from localllm.engine.sequence import Sequence, State
 from localllm.engine.turns import Turns
 
@@ -137,10 +131,10 @@ class Scheduler:
         for sequence in list(self.waiting):
             if len(self.running) >= self.parallel:
                 break
-            donor = self.residents.donor(sequence.tokens, self._holders(sequence), sequence.steering.key)
-            if self._should_wait(sequence, donor.length if donor else 0):
+            found = self.residents.look_up(sequence.tokens, self._holders(sequence), sequence.steering.key)
+            if self._should_wait(sequence, found.length):
                 continue
-            if not self._start(sequence, donor):
+            if not self._start(sequence, found):
                 break
             started.append(sequence)
         return started
@@ -287,10 +281,10 @@ class Scheduler:
                     return True
         return False
 
-    def _start(self, sequence: Sequence, donor: Donor | None) -> bool:
+    def _start(self, sequence: Sequence, found: Lookup) -> bool:
         # One cell more for everybody, whose next token needs it.
         reserved = sum(other.n_pending for other in self.running) + len(self.running) + 1
-        place = self.residents.start(sequence.tokens, donor, reserved if self.running else 0)
+        place = self.residents.start(sequence.tokens, found.donor, reserved if self.running else 0)
         if place is None:
             return False
         self.waiting.remove(sequence)
@@ -300,6 +294,8 @@ class Scheduler:
         sequence.checkpoints = tuple(length for length in sequence.checkpoints if length >= nearest)
         if sequence.n_generated == 0:
             sequence.n_cached = sequence.n_computed
+            sequence.cached_from = found.donor.tier if found.donor and sequence.n_computed else ""
+            sequence.cache_miss = found.missed if sequence.n_computed == found.length else "room"
         sequence.state = State.RUNNING
         self.running.append(sequence)
         return True

@@ -31,6 +31,8 @@ class Sequence:
         tokens: the prompt and what was generated so far.
         n_computed: int, tokens that are in the KV cache.
         n_cached: int, tokens that were resident already when it started.
+        cached_from: str, where these were: a tier of the prefix cache, or "running"; "": nowhere.
+        cache_miss: str, why they are no more, as Usage says it.
         slot: int, the sequence's id within llama.cpp; -1 while it waits.
         checkpoints: lengths, ascending, at which its state is to be kept on the way.
         n_dropped: int, tokens that had to leave a full context; `tokens` are what is left.
@@ -50,6 +52,8 @@ class Sequence:
     tokens: list[int]
     n_computed: int = 0
     n_cached: int = 0
+    cached_from: str = ""
+    cache_miss: str = ""
     slot: int = -1
     checkpoints: tuple[int, ...] = ()
     n_dropped: int = 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,10 @@ class EngineStats:
         n_adapters: LoRA adapters and control vectors that are loaded.
         n_evicted: prefixes that had to leave device memory.
         n_saved, n_restored: copies made, and taken back.
+        cache_hits: requests of whose prompt something was resident, by where ("device", "running", "ram", "disk").
+        cache_misses: requests of whose prompt more could have been resident, by why it was not; see Usage.cache_miss.
+        saved_bytes, save_seconds: copied out of the context, for RAM, files and save_state, and the time that took.
+        restored_bytes, restore_seconds: copied back into it.
         prefill_tokens_per_second, copy_bytes_per_second: measured rates, by which restoring is weighed against computing.
     """
 
@@ -44,6 +50,12 @@ class EngineStats:
     n_evicted: int
     n_saved: int
     n_restored: int
+    cache_hits: dict[str, int]
+    cache_misses: dict[str, int]
+    saved_bytes: int
+    save_seconds: float
+    restored_bytes: int
+    restore_seconds: float
     prefill_tokens_per_second: float
     copy_bytes_per_second: float
 
@@ -78,3 +90,14 @@ class Totals:
     computed_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    cache_hits: Counter[str] = field(default_factory=Counter)
+    cache_misses: Counter[str] = field(default_factory=Counter)
+
+    def values(self) -> dict[str, Any]:
+        """All of it, by name."""
+        return {**vars(self), "cache_hits": _counted(self.cache_hits), "cache_misses": _counted(self.cache_misses)}
+
+
+def _counted(counter: Counter[str]) -> dict[str, int]:
+    # A copy first: the engine's thread goes on counting.
+    return {key: n for key, n in counter.copy().items() if n}

@@ -83,6 +83,7 @@ class Model:
             logs.forward(self.native)
         self._owned = Owned(self, _address(out), self.native.llama_model_free, "model")
         self.vocab: int = self.native.llama_model_get_vocab(self.pointer)
+        self._pieces: dict[int, bytes] = {}
 
     @property
     def pointer(self) -> int:
@@ -160,6 +161,13 @@ class Model:
             status = call(self.pointer, data, len(data), add_special, parse_special, tokens, ctypes.byref(count))
         self.native.check(status)
         return tokens[: count.value]
+
+    def piece(self, token: int) -> bytes:
+        """The text of one token, special ones included."""
+        found = self._pieces.get(token)
+        if found is None:
+            found = self._pieces[token] = self.detokenize([token], special=True)
+        return found
 
     def detokenize(self, tokens: Sequence[int], special: bool) -> bytes:
         """The text of tokens as bytes; `special`: with the text of special tokens."""

@@ -49,9 +49,19 @@ def test_the_next_turn_computes_only_what_is_new_and_says_the_same(engine_for, c
     again = warm.generate(second)
     assert again.usage.cached_tokens == len(first.prompt) + len(answer.tokens) - 1
     assert sum(sizes) == len(second.prompt) - again.usage.cached_tokens + len(again.tokens) - 1
+    assert (again.usage.cached_from, again.usage.cache_miss) == ("device", "new")
     fresh = cold.generate(second)
-    assert fresh.usage.cached_tokens == 0
+    assert (fresh.usage.cached_tokens, fresh.usage.cached_from, fresh.usage.cache_miss) == (0, "", "off")
     assert_same_greedy(fresh.logprobs, again.logprobs)
+
+
+@pytest.mark.parametrize("name", UNCUTTABLE)
+def test_a_state_that_was_not_kept_where_texts_part_is_told(engine_for, name):
+    engine = engine_for(name)
+    text = "the quick brown fox jumps over the lazy dog " * 4
+    engine.generate(request(engine, text + "one two"))
+    answer = engine.generate(request(engine, text + "What is a fox?"))
+    assert (answer.usage.cached_tokens, answer.usage.cache_miss) == (0, "checkpoint")
 
 
 def test_on_a_trained_model_warm_and_cold_texts_are_equal(engine_for, trained):
@@ -257,7 +267,10 @@ def test_what_left_the_device_comes_back_from_ram(engine_for, count, name, asser
         assert answer.usage.cached_tokens >= len(before.prompt) - 1, name
         assert_same_greedy(cold.generate(each).logprobs, answer.logprobs)
     assert sum(sizes) <= sum(4 + 8 for _ in asked)
-    assert engine._core.residents.tree.n_bytes("ram") > 0
+    stats = engine.stats()
+    assert stats.ram_bytes > 0 and "ram" in {answer.usage.cached_from for answer in answers}
+    assert stats.saved_bytes >= stats.ram_bytes and stats.save_seconds > 0
+    assert stats.restored_bytes > 0 and stats.restore_seconds > 0 and stats.cache_hits["ram"] == stats.n_restored
 
 
 def test_the_budget_of_ram_is_kept(engine_for):
@@ -290,6 +303,8 @@ def test_a_damaged_copy_is_a_miss_and_not_a_wrong_answer(engine_for, assert_same
             entry.payload[at] ^= 0xFF
     for each, answer in zip(asked, wanted, strict=True):
         assert_same_greedy(answer.logprobs, engine.generate(each).logprobs)
+    stats = engine.stats()
+    assert stats.cache_misses["damaged"] > 0 and stats.restored_bytes == 0 and "ram" not in stats.cache_hits
     assert engine.generate(asked[0]).tokens
 
 
@@ -313,6 +328,7 @@ def test_stats_tell_what_was_computed_and_what_was_not(engine_for):
     assert stats.computed_tokens == n + 3 + 1 + 3 and stats.n_steps == 8
     assert (stats.n_cells, stats.n_cells_used, stats.n_resident) == (512, n + 3, 1)
     assert (stats.n_evicted, stats.n_restored) == (0, 0) and stats.prefill_tokens_per_second > 0
+    assert (stats.cache_hits, stats.cache_misses) == ({"device": 1}, {"new": 1})
     for n in range(4):
         engine.generate(request(engine, f"{n} jumps over the lazy dog " * 12, 4))
         settle(engine)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.engine.cache.resident import DEVICE, Residents, checkpoint_lengths, common_prefix
+from localllm.engine.cache.lookup import DEVICE, RAM, common_prefix
+from localllm.engine.cache.resident import Residents, checkpoint_lengths
 from localllm.engine.request import Request
 from localllm.engine.scheduler import MIN_SHARED_TOKENS, Scheduler
 from localllm.engine.sequence import Sequence, State
@@ -525,3 +526,22 @@ def test_no_steering_starves_and_no_stream_waits_for_more_than_a_micro_batch_of_
         if not arriving and scheduler.idle:
             break
     assert all(sequence.state is State.FINISHED for sequence in sequences)
+
+
+def test_a_new_text_takes_the_place_of_the_oldest_ones_that_have_copies():
+    residents = Residents(20, 8000, cuttable=True, ram_bytes=10**6)
+    texts = [tuple(range(1000 * n, 1000 * n + 300)) for n in range(5)]
+    for ids in texts:
+        slot, _ = residents.start(ids, None, 0)
+        residents.grow(slot, 300)
+        residents.leave(slot, ids)
+    while entry := residents.next_to_save():
+        residents.saved(entry, b"copy", 100)
+    assert [entry.ids for entry in residents.tree.tier(RAM)] == texts[:-1], "the latest is the likeliest to go on"
+    onward = (*texts[1], 7, 8, 9)
+    slot, length = residents.start(onward, residents.look_up(onward, ()).donor, 0)
+    assert length == 300 and len(residents.tree.tier(DEVICE)) == 4, "who goes on from what is there needs nobody's place"
+    residents.start(tuple(range(9000, 9350)), None, 0)
+    assert [entry.ids for entry in residents.tree.tier(DEVICE)] == [texts[3], texts[4]] and residents.n_evicted == 2
+    residents.start(tuple(range(9500, 9850)), None, 0)
+    assert [entry.ids for entry in residents.tree.tier(DEVICE)] == [texts[4]], "what has no copy stays while there is room"

@@ -37,6 +37,11 @@ class CellLedger:
         """Cells that no other slot holds."""
         return sum(run.length for run in self._slots.get(slot, ()) if len(run.holders) == 1)
 
+    def n_held_only_by(self, slots: set[int]) -> int:
+        """Cells that none but these slots hold."""
+        runs = {id(run): run for slot in slots for run in self._slots.get(slot, ())}
+        return sum(run.length for run in runs.values() if run.holders <= slots)
+
     def append(self, slot: int, n_cells: int) -> None:
         """New cells at the end of a slot."""
         runs = self._slots.setdefault(slot, [])

@@ -144,24 +144,7 @@ class RadixTree:
         An entry on the way covers its whole length. One beyond the place where it parts from the query covers what they have in
         common, if it is not exact.
         """
-        query = tuple(ids)
-        # Every node on the way with the number of ids that lead to it, and the child that was gone on to.
-        path: list[tuple[_Node, int, _Node | None]] = []
-        root = self._roots.get(namespace)
-        if root is None:
-            return
-        node, at = root, 0
-        partial: tuple[_Node, int] | None = None
-        while True:
-            child = node.children.get(query[at]) if at < len(query) else None
-            path.append((node, at, child))
-            if child is None:
-                break
-            common = _common(child.edge, query, at)
-            if common < len(child.edge):
-                partial = (child, at + common)
-                break
-            node, at = child, at + common
+        path, partial = self._path(tuple(ids), namespace)
         if partial:
             yield from self._below([partial[0]], partial[1])
         for node, at, taken in reversed(path):
@@ -169,14 +152,36 @@ class RadixTree:
                 yield from [Match(entry, at) for entry in node.entries]
                 yield from self._below([child for child in node.children.values() if child is not taken], at)
 
+    def known(self, ids: Sequence[int], namespace: bytes = b"") -> int:
+        """How many of the first `ids` some entry of a namespace begins with, whether or not it is of use to them."""
+        path, partial = self._path(tuple(ids), namespace)
+        return partial[1] if partial else path[-1][1] if path else 0
+
+    # ---- inside
+
+    def _path(self, query: Ids, namespace: bytes) -> tuple[list[tuple[_Node, int, _Node | None]], tuple[_Node, int] | None]:
+        """Every node on the way along `query` with the number of ids that lead to it and the child that is gone on to; and the
+        node within whose edge the way ends, if it does, with the number of ids that lead there.
+        """
+        path: list[tuple[_Node, int, _Node | None]] = []
+        node, at = self._roots.get(namespace), 0
+        while node is not None:
+            child = node.children.get(query[at]) if at < len(query) else None
+            path.append((node, at, child))
+            if child is not None:
+                common = _common(child.edge, query, at)
+                if common < len(child.edge):
+                    return path, (child, at + common)
+                at += common
+            node = child
+        return path, None
+
     def _below(self, nodes: list[_Node], length: int) -> Iterator[Match]:
         for top in nodes:
             for deeper in self._walk(top):
                 for entry in deeper.entries:
                     if not entry.exact:
                         yield Match(entry, length)
-
-    # ---- inside
 
     def _make_room(self, entry: Entry, old: Entry | None) -> bool:
         budget = self._budgets.get(entry.tier)

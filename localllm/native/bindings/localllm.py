@@ -33,7 +33,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 5
+LM_ABI_VERSION = 6
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -184,6 +184,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
         c_int,
         (llama_model_p, POINTER(llama_token), c_int32, c_bool, POINTER(POINTER(c_char)), POINTER(c_size_t)),
     ),
+    "lm_special_tokens": (c_int, (llama_model_p, POINTER(POINTER(c_char)))),
     "lm_decode": (c_int, (llama_context_p, POINTER(llama_batch))),
     "lm_state_save": (c_int, (llama_context_p, llama_seq_id, POINTER(c_uint8), POINTER(c_size_t))),
     "lm_state_load": (c_int, (llama_context_p, llama_seq_id, POINTER(c_uint8), c_size_t)),
@@ -229,6 +230,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_parser_free": (c_int, (lm_parser_p,)),
     "lm_parser_parse": (c_int, (lm_parser_p, c_char_p, c_size_t, c_bool, POINTER(POINTER(c_char)))),
     "lm_schema_to_grammar": (c_int, (c_char_p, POINTER(POINTER(c_char)))),
+    "lm_grammar_check": (c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_bool), POINTER(c_size_t))),
     "lm_bench_loop": (
         c_int,
         (

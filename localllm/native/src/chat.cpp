@@ -1,9 +1,11 @@
 // Chat templates: messages to a prompt, an answer back to a message.
 #include "guard.h"
+#include "tools.h"
 
 #include "chat.h"
 #include "json-schema-to-grammar.h"
 
+#include <algorithm>
 #include <chrono>
 
 struct lm_chat {
@@ -13,6 +15,7 @@ struct lm_chat {
 
 struct lm_parser {
     common_chat_parser_params params;
+    common_peg_arena fallback; // reads what `params` cannot; empty: there is none
 };
 
 namespace {
@@ -62,7 +65,7 @@ std::map<std::string, std::string> read_kwargs(const common_json & value) {
     return kwargs;
 }
 
-common_chat_templates_inputs read_inputs(const common_json & request) {
+common_chat_templates_inputs read_inputs(const common_json & request, std::vector<common_chat_tool> & callable) {
     common_chat_templates_inputs inputs;
     for (const auto & [key, value] : request.items()) {
         if (key == "messages") {
@@ -71,6 +74,8 @@ common_chat_templates_inputs read_inputs(const common_json & request) {
             inputs.tools = common_chat_tools_parse_oaicompat(value);
         } else if (key == "tool_choice") {
             inputs.tool_choice = common_chat_tool_choice_parse_oaicompat(value.get<std::string>());
+        } else if (key == "callable_tools") {
+            callable = common_chat_tools_parse_oaicompat(value);
         } else if (key == "parallel_tool_calls") {
             inputs.parallel_tool_calls = value.get<bool>();
         } else if (key == "json_schema") {
@@ -98,13 +103,38 @@ common_chat_templates_inputs read_inputs(const common_json & request) {
     return inputs;
 }
 
-common_json to_json(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
+// The characters with which anything begins that ends a running text.
+std::string first_characters(const std::string & saved) {
+    common_peg_arena arena;
+    if (!saved.empty()) {
+        arena.load(saved);
+    }
+    std::string found;
+    const auto add = [&](const std::string & text) {
+        if (!text.empty() && found.find(text.front()) == std::string::npos) {
+            found += text.front();
+        }
+    };
+    for (common_peg_parser_id id = 0; id < arena.size(); id++) {
+        if (const auto * until = std::get_if<common_peg_until_parser>(&arena.get(id))) {
+            std::for_each(until->delimiters.begin(), until->delimiters.end(), add);
+        } else if (const auto * including = std::get_if<common_peg_ac_parser>(&arena.get(id))) {
+            std::for_each(including->delimiters.begin(), including->delimiters.end(), add);
+        } else if (const auto * literal = std::get_if<common_peg_literal_parser>(&arena.get(id))) {
+            add(literal->literal);
+        }
+    }
+    return found;
+}
+
+common_json to_json(const lm_applied & applied, const common_chat_templates_inputs & inputs) {
+    const auto & params = applied.params;
     common_json result = common_json::object();
     result["prompt"] = params.prompt;
     result["format"] = std::string(common_chat_format_name(params.format));
     result["grammar"] = params.grammar;
     const bool tools = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
-    result["grammar_kind"] = std::string(!inputs.grammar.empty() ? "user" : tools ? "tool_calls" : "output_format");
+    result["grammar_kind"] = std::string(tools ? "tool_calls" : "output_format");
     result["grammar_lazy"] = params.grammar_lazy;
     common_json triggers = common_json::array();
     for (const auto & trigger : params.grammar_triggers) {
@@ -121,6 +151,12 @@ common_json to_json(const common_chat_params & params, const common_chat_templat
     result["thinking_start"] = params.thinking_start_tag;
     result["thinking_ends"] = params.thinking_end_tags;
     result["delimiters"] = params.message_delimiters.to_json();
+    // Leads of UTF-8 sequences do not go into JSON one by one; whoever reads this treats all that is not ASCII as one.
+    common_json marks = common_json::array();
+    for (const char mark : first_characters(params.parser)) {
+        marks.push_back(static_cast<int>(static_cast<unsigned char>(mark)));
+    }
+    result["marks"] = marks;
 
     common_json parser = common_json::object();
     parser["format"] = static_cast<int>(params.format);
@@ -129,6 +165,7 @@ common_json to_json(const common_chat_params & params, const common_chat_templat
     parser["parse_tool_calls"] = tools;
     parser["is_continuation"] = inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE;
     parser["arena"] = params.parser;
+    parser["fallback"] = applied.fallback;
     result["parser"] = parser;
     return result;
 }
@@ -148,6 +185,18 @@ common_json to_json(const common_chat_msg & message) {
     }
     result["tool_calls"] = calls;
     return result;
+}
+
+void load(common_peg_arena & arena, const common_json & saved) {
+    const auto text = saved.get<std::string>();
+    if (!text.empty()) {
+        arena.load(text);
+    }
+}
+
+bool can_read(const lm_parser & parser, const std::string & answer) {
+    common_peg_parse_context context(parser.params.generation_prompt + answer, COMMON_PEG_PARSE_FLAG_LENIENT);
+    return !parser.params.parser.parse(context).fail();
 }
 
 } // namespace
@@ -197,8 +246,12 @@ lm_status lm_chat_apply(const lm_chat * chat, const char * json, char ** out) {
         lm_require(out, "out: NULL");
         const common_json request = common_json::parse(lm_checked_json(json, "json"));
         lm_require(request.is_object(), "json: not an object");
-        const auto inputs = read_inputs(request);
-        *out = lm_string_copy(to_json(common_chat_templates_apply(chat->templates.get(), inputs), inputs).dump_safe());
+        std::vector<common_chat_tool> callable;
+        const auto inputs = read_inputs(request, callable);
+        *out = lm_string_copy(
+            to_json(lm_apply_template(chat->templates.get(), inputs, callable.empty() ? inputs.tools : callable),
+                    inputs)
+                .dump_safe());
     });
 }
 
@@ -222,10 +275,9 @@ lm_status lm_parser_create(const char * json, lm_parser ** out) {
             } else if (key == "is_continuation") {
                 parser->params.is_continuation = value.get<bool>();
             } else if (key == "arena") {
-                const auto arena = value.get<std::string>();
-                if (!arena.empty()) {
-                    parser->params.parser.load(arena);
-                }
+                load(parser->params.parser, value);
+            } else if (key == "fallback") {
+                load(parser->fallback, value);
             } else {
                 lm_invalid(key + ": unknown field");
             }
@@ -250,7 +302,10 @@ lm_status lm_parser_parse(const lm_parser * parser, const char * text, size_t si
         lm_check_text(text, size, "text");
         lm_require(out, "out: NULL");
         const std::string answer(text ? text : "", size);
-        *out = lm_string_copy(to_json(common_chat_parse(answer, is_partial, parser->params)).dump_safe());
+        const bool other = !parser->fallback.empty() && !can_read(*parser, answer);
+        const auto message =
+            common_chat_peg_parse(other ? parser->fallback : parser->params.parser, answer, is_partial, parser->params);
+        *out = lm_string_copy(to_json(message).dump_safe());
     });
 }
 

@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 5
+#define LM_ABI_VERSION 6
 
 #ifdef __cplusplus
 extern "C" {
@@ -115,6 +115,9 @@ LM_API enum lm_status lm_tokenize(const struct llama_model * model, const char *
 // The text of all `n` tokens, bytes as they are (a token may be a part of a character). Linear in the output.
 LM_API enum lm_status lm_detokenize(const struct llama_model * model, const llama_token * tokens, int32_t n,
                                     bool special, char ** out, size_t * size);
+
+// The texts that lm_tokenize takes for control tokens with `parse_special`, as a JSON list.
+LM_API enum lm_status lm_special_tokens(const struct llama_model * model, char ** out);
 
 // llama_decode with checked batch and failed assertions turned into an error. A model with a table of learned positions
 // (lm_pool_info) needs `pos`, within that table.
@@ -297,8 +300,10 @@ LM_API enum lm_status lm_chat_create(const struct llama_model * model, const cha
 LM_API enum lm_status lm_chat_free(lm_chat * chat);
 // {"source", "source_tool_use", "explicit", "caps": {...}}
 LM_API enum lm_status lm_chat_info(const lm_chat * chat, char ** out);
-// `json`: {"messages": [...], "tools": [...], "tool_choice", "parallel_tool_calls", "json_schema", "grammar",
-// "add_generation_prompt", "continue_final_message", "reasoning_format", "enable_thinking", "template_kwargs", "now"}.
+// `json`: {"messages": [...], "tools": [...], "callable_tools", "tool_choice", "parallel_tool_calls", "json_schema",
+// "grammar", "add_generation_prompt", "continue_final_message", "reasoning_format", "enable_thinking",
+// "template_kwargs", "now"}. "tool_name" is the only tool that has to be called. With tools and a schema the answer is
+// a call or what the schema says; a template that knows no tools gets them described, and calls in a format of ours.
 // Result: {"prompt", "format", "grammar", "grammar_kind", "grammar_lazy", "grammar_triggers", "preserved_tokens",
 // "stops", "generation_prompt", "supports_thinking", "thinking_start", "thinking_ends", "delimiters", "parser"} where
 // "parser" is what lm_parser_create takes.
@@ -312,6 +317,11 @@ LM_API enum lm_status lm_parser_parse(const lm_parser * parser, const char * tex
 
 // A JSON schema as a GBNF grammar.
 LM_API enum lm_status lm_schema_to_grammar(const char * json, char ** out);
+
+// Parses a grammar, and says how many bytes of a text it takes, and whether the text may end there. LM_GRAMMAR: it is
+// no grammar; the message begins with line and column.
+LM_API enum lm_status lm_grammar_check(const char * grammar, const char * text, size_t size, bool * whole,
+                                       size_t * taken);
 
 // ---- bench ---------------------------------------------------------------------------------------------------------
 

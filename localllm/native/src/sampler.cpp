@@ -1,5 +1,6 @@
 #include "sampler.h"
 
+#include "grammar.h"
 #include "guard.h"
 #include "sampler_params.h"
 
@@ -55,6 +56,9 @@ llama_token argmax(const float * logits, int32_t n) {
 }
 
 void build(lm_sampler & s) {
+    if (!s.params.grammar.grammar.empty()) {
+        lm_require_grammar(s.params.grammar.grammar, llama_model_get_vocab(s.model));
+    }
     try {
         common_params_sampling params = s.params;
         s.sampler.reset(common_sampler_init(s.model, params));

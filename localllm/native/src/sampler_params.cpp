@@ -12,7 +12,6 @@
 namespace {
 
 constexpr int32_t MAX_WINDOW = 1 << 24; // tokens of history; the samplers reserve memory for all of them
-constexpr size_t MAX_GRAMMAR_DEPTH = 512;
 
 using field_reader = std::function<void(common_params_sampling &, const common_json &)>;
 
@@ -98,14 +97,6 @@ void read_grammar_kind(common_params_sampling & p, const common_json & v) {
 
 void read_grammar(common_params_sampling & p, const common_json & v) {
     p.grammar.grammar = v.get<std::string>();
-    size_t depth = 0;
-    for (const char c : p.grammar.grammar) {
-        // An over-estimate (brackets inside literals count), but no real grammar comes near it.
-        depth = c == '(' ? depth + 1 : c == ')' && depth > 0 ? depth - 1 : depth;
-        if (depth > MAX_GRAMMAR_DEPTH) {
-            throw lm_error(LM_GRAMMAR, "nested too deeply");
-        }
-    }
 }
 
 const std::map<std::string, field_reader> & simple_fields() {

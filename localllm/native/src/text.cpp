@@ -221,3 +221,19 @@ lm_status lm_text_flush(lm_text * handle, const char ** bytes, size_t * size) {
         *size = text.ready.size();
     });
 }
+
+lm_status lm_special_tokens(const llama_model * model, char ** out) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_require(model, "model: NULL");
+        lm_require(out, "out: NULL");
+        const llama_vocab * vocab = llama_model_get_vocab(model);
+        common_json texts = common_json::array();
+        for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
+            // The others are found in any text, or in none.
+            if (llama_vocab_get_attr(vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) {
+                texts.push_back(std::string(llama_vocab_get_text(vocab, token)));
+            }
+        }
+        *out = lm_string_copy(texts.dump_safe());
+    });
+}

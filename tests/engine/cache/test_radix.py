@@ -58,6 +58,15 @@ class Model:
                 covered[id(entry)] = common
         return covered
 
+    def known(self, query: tuple[int, ...], namespace: bytes) -> int:
+        """How many first items of the query any entry of the namespace shares."""
+        common = 0
+        while any(entry.namespace == namespace and entry.ids[: common + 1] == query[: common + 1] for entry in self.entries):
+            if common == len(query):
+                break
+            common += 1
+        return common
+
 
 def smallest_number_of_nodes(entries: list[Entry]) -> int:
     """Nodes of compressed trees, one for each namespace."""
@@ -104,6 +113,7 @@ def test_random_operations_agree_with_the_model(operations):
             query, namespace = arguments
             found = list(tree.matches(query, namespace))
             assert {id(match.entry): match.length for match in found} == model.matches(query, namespace)
+            assert tree.known(query, namespace) == model.known(query, namespace)
             assert [match.length for match in found] == sorted((match.length for match in found), reverse=True)
         elif model.entries:
             entry = model.entries[arguments[0] % len(model.entries)]
