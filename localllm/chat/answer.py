@@ -97,11 +97,11 @@ class AnswerReader:
 
     def _what_runs(self) -> Literal["content", "reasoning", ""]:
         """Which text the answer so far ends in, with nothing held back."""
-        if self._calls:
-            return ""
         content = self._content[len(self._skip) :]
-        running, text = ("content", content) if content else ("reasoning", self._reasoning)
-        return running if text and self._text.endswith(text[-GROWTH:]) else ""  # type: ignore[return-value]
+        text = content or self._reasoning
+        if self._calls or not text or not self._text.endswith(text[-GROWTH:]):
+            return ""
+        return "content" if content else "reasoning"
 
     def take(self, event: Delta | Finished) -> list[ChatDelta]:
         """The deltas that an event of the engine gives; raises as `finish` does."""

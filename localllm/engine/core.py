@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import itertools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -37,8 +36,8 @@ from localllm.engine.sequence import Sequence
 from localllm.engine.speculation.speculator import Speculator
 from localllm.engine.stats import EngineStats, Totals
 from localllm.engine.steering import Steering
+from localllm.engine.worker import Worker
 from localllm.errors import (
-    ClosedError,
     ContextOverflowError,
     InvalidRequestError,
     LocalLLMError,
@@ -90,28 +89,25 @@ class Core:
             self._speculator = Speculator(model, config.speculation, config.parallel, replays)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
-        self.pid = os.getpid()
         self._totals = Totals()
         self._ids = itertools.count()
         self._sequences: dict[int, Sequence] = {}
         self._inbox: collections.deque[Sequence] = collections.deque()
         self._cancelled: collections.deque[int] = collections.deque()
-        self._wake = threading.Condition()
+        self.worker = Worker("engine", self.runner.switch)
+        self._wake = self.worker.wake
         self._errands = Errands()
         self._thread_id = 0
-        self.closing = False
-        self._failure: Exception | None = None
-        self._in_batch: frozenset[int] = frozenset()
 
     # ---- called from any thread
 
     def steering(self, request: Request) -> Steering:
         """What a request's adapters do; loads those that are new, which may take a while."""
-        self._require_own_process()
+        self.worker.require_own_process()
         return self.adapters.steering(request.loras, request.control_vectors)
 
     def submit(self, request: Request, sink: Sink, steering: Steering) -> int:
-        self._require_own_process()
+        self.worker.require_own_process()
         self._check_length(len(request.prompt))
         for token in (min(request.prompt), max(request.prompt)):
             if not 0 <= token < self.n_vocab:
@@ -119,8 +115,7 @@ class Core:
         if request.context_shift is not None:
             self._check_shift(request.context_shift)
         with self._wake:
-            if self.closing:
-                raise ClosedError("the engine is closed") from self._failure
+            self.worker.require_open()
             waiting = len(self._inbox) + len(self.scheduler.waiting)
             if self.max_queue and waiting >= self.max_queue:
                 raise QueueFullError(f"{waiting} requests are waiting already (max_queue={self.max_queue})")
@@ -147,7 +142,7 @@ class Core:
             raise InvalidRequestError(f"context_shift: {n_keep} tokens to keep leave no room in {self.runner.n_ctx}")
 
     def cancel(self, request_id: int) -> None:
-        if os.getpid() != self.pid:
+        if self.worker.forked:
             return
         with self._wake:
             sequence = self._sequences.get(request_id)
@@ -155,16 +150,8 @@ class Core:
                 return
             sequence.cancelled = True
             self._cancelled.append(request_id)
-            if self._in_batch and all(self._is_cancelled(other) for other in self._in_batch):
-                self.runner.abort()
+            self.worker.abort_if_all(self._is_cancelled)
             self._wake.notify()
-
-    def _require_own_process(self) -> None:
-        if os.getpid() != self.pid:
-            raise ClosedError(
-                "this engine was loaded before the process forked, and its thread is not here. Load models after the fork, "
-                'or start processes with multiprocessing\'s "spawn" method'
-            )
 
     def _on_thread(self, work: Callable[[], None]) -> None:
         """Runs a function between two steps, while nothing else uses the context, and waits for it."""
@@ -172,8 +159,7 @@ class Core:
             work()
             return
         with self._wake:
-            if self.closing:
-                raise ClosedError("the engine is closed") from self._failure
+            self.worker.require_open()
             done = self._errands.add(work)
             self._wake.notify()
         done.result()
@@ -182,14 +168,8 @@ class Core:
         sequence = self._sequences.get(request_id)
         return sequence is None or sequence.cancelled
 
-    def stop(self) -> None:
-        with self._wake:
-            self.closing = True
-            self.runner.abort()
-            self._wake.notify()
-
     def stats(self) -> EngineStats:
-        residents, rates, copies = self.residents, self.runner.rates, self.runner.copies
+        residents, rates = self.residents, self.runner.rates
         with self._wake:
             n_waiting = len(self._inbox) + len(self.scheduler.waiting)
         return EngineStats(
@@ -204,10 +184,10 @@ class Core:
             n_evicted=residents.n_evicted,
             n_saved=residents.n_saved,
             n_restored=residents.n_restored,
-            saved_bytes=copies.saved_bytes,
-            save_seconds=copies.save_seconds,
-            restored_bytes=copies.restored_bytes,
-            restore_seconds=copies.restore_seconds,
+            saved_bytes=rates.saved_bytes,
+            save_seconds=rates.save_seconds,
+            restored_bytes=rates.restored_bytes,
+            restore_seconds=rates.restore_seconds,
             prefill_tokens_per_second=rates.tokens_per_second,
             copy_bytes_per_second=rates.bytes_per_second,
             **self._totals.values(),
@@ -217,16 +197,7 @@ class Core:
 
     def loop(self) -> None:
         self._thread_id = threading.get_ident()
-        try:
-            while self._take_work():
-                self._step()
-            self._fail_all(ClosedError("the engine was closed"))
-        except Exception as error:
-            # A mistake of ours or a broken context: nobody may be left waiting for an answer.
-            with self._wake:
-                self.closing = True
-                self._failure = error
-            self._fail_all(error)
+        self.worker.loop(self._take_work, self._step, self._fail_all)
 
     # ---- saved states
 
@@ -292,11 +263,11 @@ class Core:
     def _take_work(self) -> bool:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
         with self._wake:
-            while not self._inbox and not self._cancelled and not self._errands and self.scheduler.idle and not self.closing:
+            while self.scheduler.idle and not (self._inbox or self._cancelled or self._errands or self.worker.closing):
                 if self.residents.next_to_save() is not None or self.residents.next_to_store() is not None:
                     break
                 self._wake.wait()
-            if self.closing:
+            if self.worker.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
             cancelled, self._cancelled = self._cancelled, collections.deque()
@@ -323,12 +294,8 @@ class Core:
         if not chunks:
             self._save_one()
             return
-        with self._wake:
-            if self.closing:
-                return
-            self._in_batch = frozenset(chunk.sequence.id for chunk in chunks)
-            # Together, so that nobody can ask for an end of this batch and have it befall the next one.
-            self.runner.allow()
+        if not self.worker.begin_batch(frozenset(chunk.sequence.id for chunk in chunks)):
+            return
         try:
             self.adapters.act(self.runner.context, chunks[0].sequence.steering)
             results = self.runner.run(chunks)
@@ -336,8 +303,7 @@ class Core:
             self._recover(chunks, error)
             return
         finally:
-            with self._wake:
-                self._in_batch = frozenset()
+            self.worker.end_batch()
         for result in results:
             result.sequence.tokens.extend(result.tokens)
         self.scheduler.computed(chunks, {result.sequence: result.n_accepted for result in results})

@@ -5,8 +5,6 @@ from __future__ import annotations
 import array
 import collections
 import itertools
-import os
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,8 +13,8 @@ from localllm.engine.config import ContextConfig
 from localllm.engine.packing import Packer, Piece
 from localllm.engine.pooler import POOLINGS, Pooler, Pooling, Work
 from localllm.engine.stats import EmbedderStats
+from localllm.engine.worker import Worker
 from localllm.errors import (
-    ClosedError,
     ContextOverflowError,
     InvalidRequestError,
     LocalLLMError,
@@ -101,30 +99,22 @@ class EmbedCore:
         self.packer = Packer(self.pooler.n_batch, self.pooler.n_slots, self.pooler.n_cells, self.pooler.whole)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
-        self.pid = os.getpid()
         self._ids = itertools.count()
         self._jobs: dict[int, _Job] = {}
         self._started: set[int] = set()
         self._inbox: collections.deque[_Job] = collections.deque()
         self._cancelled: collections.deque[int] = collections.deque()
-        self._wake = threading.Condition()
-        self._in_batch: frozenset[int] = frozenset()
-        self.closing = False
-        self._failure: Exception | None = None
+        self.worker = Worker("model", self.pooler.switch)
+        self._wake = self.worker.wake
         self.n_requests = self.n_texts = self.n_batches = self.n_tokens = 0
 
     # ---- called from any thread
 
     def submit(self, request: EmbedRequest) -> Future[Rows]:
-        if os.getpid() != self.pid:
-            raise ClosedError(
-                "this model was loaded before the process forked, and its thread is not here. Load models after the fork, "
-                'or start processes with multiprocessing\'s "spawn" method'
-            )
+        self.worker.require_own_process()
         self._check(request)
         with self._wake:
-            if self.closing:
-                raise ClosedError("the model is closed") from self._failure
+            self.worker.require_open()
             waiting = len(self._jobs) - len(self._started)
             if self.max_queue and waiting >= self.max_queue:
                 raise QueueFullError(f"{waiting} requests are waiting already (max_queue={self.max_queue})")
@@ -149,25 +139,18 @@ class EmbedCore:
                     raise InvalidRequestError(f"texts[{place}]: token {token} is not in the vocabulary of {self.n_vocab}")
 
     def _cancel(self, job_id: int) -> None:
-        if os.getpid() != self.pid:
+        if self.worker.forked:
             return
         with self._wake:
             if job_id not in self._jobs:
                 return
             self._cancelled.append(job_id)
-            if self._in_batch and all(self._is_over(other) for other in self._in_batch):
-                self.pooler.abort()
+            self.worker.abort_if_all(self._is_over)
             self._wake.notify()
 
     def _is_over(self, job_id: int) -> bool:
         job = self._jobs.get(job_id)
         return job is None or job.future.cancelled()
-
-    def stop(self) -> None:
-        with self._wake:
-            self.closing = True
-            self.pooler.abort()
-            self._wake.notify()
 
     def stats(self) -> EmbedderStats:
         with self._wake:
@@ -184,23 +167,14 @@ class EmbedCore:
     # ---- the embedder's thread
 
     def loop(self) -> None:
-        try:
-            while self._take_work():
-                self._step()
-            self._fail_all(ClosedError("the model was closed"))
-        except Exception as error:
-            # A mistake of ours or a broken context: nobody may be left waiting for an answer.
-            with self._wake:
-                self.closing = True
-                self._failure = error
-            self._fail_all(error)
+        self.worker.loop(self._take_work, self._step, self._fail_all)
 
     def _take_work(self) -> bool:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the embedder is closing."""
         with self._wake:
-            while not self._inbox and not self._cancelled and self.packer.idle and not self.closing:
+            while not self._inbox and not self._cancelled and self.packer.idle and not self.worker.closing:
                 self._wake.wait()
-            if self.closing:
+            if self.worker.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
             cancelled, self._cancelled = self._cancelled, collections.deque()
@@ -213,23 +187,19 @@ class EmbedCore:
     def _step(self) -> None:
         pieces = self.packer.plan()
         job_ids = frozenset(piece.job for piece in pieces)
+        if not self.worker.begin_batch(job_ids):
+            return
         with self._wake:
-            if self.closing:
-                return
-            self._in_batch = job_ids
             self._started |= job_ids
-            # Together, so that nobody can ask for an end of this batch and have it befall the next one.
-            self.pooler.allow()
-            if all(self._is_over(job_id) for job_id in job_ids):
-                self.pooler.abort()
+            # A future can be cancelled while its cancellation is not queued yet.
+            self.worker.abort_if_all(self._is_over)
         try:
             sound = self.pooler.run([self._jobs[piece.job].work(piece) for piece in pieces])
         except LocalLLMError as error:
             self._recover(job_ids, error)
             return
         finally:
-            with self._wake:
-                self._in_batch = frozenset()
+            self.worker.end_batch()
         self.packer.computed()
         self.n_batches += 1
         self.n_tokens += sum(piece.count for piece in pieces)

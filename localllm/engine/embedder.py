@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
 from concurrent.futures import Future
@@ -74,7 +73,7 @@ class Embedder:
 
     @property
     def closed(self) -> bool:
-        return not self._finalizer.alive or self._core.closing
+        return not self._finalizer.alive or self._core.worker.closing
 
     def submit(self, request: EmbedRequest) -> Future[Rows]:
         """Queues a request. Cancelling the future stops the work, at any time before the result is there.
@@ -117,9 +116,9 @@ class Embedder:
 
 
 def _shut_down(core: EmbedCore, thread: threading.Thread, model: Model | None) -> None:
-    if os.getpid() != core.pid:
+    if core.worker.forked:
         return
-    core.stop()
+    core.worker.stop()
     if thread is not threading.current_thread():
         thread.join()
     core.pooler.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import threading
 import weakref
@@ -75,7 +74,7 @@ class Engine:
 
     @property
     def closed(self) -> bool:
-        return not self._finalizer.alive or self._core.closing
+        return not self._finalizer.alive or self._core.worker.closing
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queues a request.
@@ -256,9 +255,9 @@ class Engine:
 
 
 def _shut_down(core: Core, thread: threading.Thread, model: Model | None) -> None:
-    if os.getpid() != core.pid:
+    if core.worker.forked:
         return
-    core.stop()
+    core.worker.stop()
     if thread is not threading.current_thread():
         thread.join()
     core.runner.close()

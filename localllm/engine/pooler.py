@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from localllm.engine.batch import Batch
 from localllm.engine.config import ContextConfig
 from localllm.engine.packing import Piece
 from localllm.engine.params import context_params
+from localllm.engine.worker import Switch
 from localllm.errors import UnsupportedModelError
 from localllm.native import logs
 from localllm.native.bindings import llama as llama_h
@@ -108,6 +110,7 @@ class Pooler:
         n_batch: int, tokens that a batch should have at most; n_slots, n_cells: texts, and tokens of texts, under way.
         row: int, floats per row.
         head: Head, None if `rank` is false.
+        switch: Switch, stops what it computes.
 
     Raises:
         UnsupportedModelError: The model gives no vectors, or no scores.
@@ -134,7 +137,7 @@ class Pooler:
         self._params.embeddings = True
         self._params.pooling_type = llama_h.LLAMA_POOLING_TYPE_RANK if rank else llama_h.LLAMA_POOLING_TYPE_NONE
         self.n_cells: int = self._params.n_ctx
-        self._abort = ctypes.c_int32(0)
+        self.switch = Switch(native)
         self._new_context(self.n_batch)
         causal = native.llama_get_causal_attn(self.context.pointer)
         self.whole: bool = has_encoder or not self.context.memory or not causal
@@ -142,28 +145,9 @@ class Pooler:
     def _new_context(self, capacity: int) -> None:
         self._params.n_batch = self._params.n_ubatch = capacity
         self.context = Context(self.model, self._params)
-        stop = ctypes.cast(self.native.lm_abort_if_set, llama_h.ggml_abort_callback)
-        self.native.llama_set_abort_callback(self.context.pointer, stop, ctypes.addressof(self._abort))
+        self.switch.fit(self.context)
         self._capacity = capacity
-        self._make_batch(capacity)
-
-    def _make_batch(self, size: int) -> None:
-        # "Any": ctypes takes any sequence for a slice, its type stubs only lists.
-        self._tokens: Any = (llama_h.llama_token * size)()
-        self._positions: Any = (llama_h.llama_pos * size)()
-        self._slots: Any = (llama_h.llama_seq_id * size)()
-        step = ctypes.sizeof(llama_h.llama_seq_id)
-        first = ctypes.addressof(self._slots)
-        pointer = ctypes.POINTER(llama_h.llama_seq_id)
-        self._batch = llama_h.llama_batch(
-            n_tokens=0,
-            token=self._tokens,
-            embd=None,
-            pos=self._positions,
-            n_seq_id=(ctypes.c_int32 * size)(*([1] * size)),
-            seq_id=(pointer * size)(*(ctypes.cast(first + at * step, pointer) for at in range(size))),
-            logits=(ctypes.c_int8 * size)(*([1] * size)),
-        )
+        self._batch = Batch(capacity, output=True)
 
     def run(self, works: list[Work]) -> list[bool]:
         """Computes a batch and writes the rows of its texts. Returns which pieces gave numbers.
@@ -175,7 +159,7 @@ class Pooler:
         self._grow(sum(work.piece.count for work in works))
         pieces = (localllm_h.lm_piece * len(works))()
         self._fill(works, pieces)
-        status = self.native.lm_embed(self.context.pointer, ctypes.byref(self._batch), pieces, len(works))
+        status = self.native.lm_embed(self.context.pointer, self._batch.reference, pieces, len(works))
         if self.native.lm_log_pending():
             logs.forward(self.native)
         if status:
@@ -189,15 +173,11 @@ class Pooler:
         at = 0
         for work, piece in zip(works, pieces, strict=True):
             start, count = work.piece.start, work.piece.count
-            end = at + count
-            self._tokens[at:end] = work.tokens[start : start + count]
-            self._positions[at:end] = range(start, start + count)
-            self._slots[at:end] = [work.piece.slot] * count
             piece.out = ctypes.cast(work.address, ctypes.POINTER(ctypes.c_float))
             piece.n_out = work.n_out
             piece.first, piece.n_tokens, piece.n_done = at, count, start
             piece.pooling = POOLINGS[work.pooling]
-            at = end
+            at = self._batch.put(at, work.tokens[start : start + count], start, work.piece.slot)
         self._batch.n_tokens = at
 
     def _grow(self, n_tokens: int) -> None:
@@ -215,14 +195,6 @@ class Pooler:
         """Empties a sequence."""
         if self.context.memory:
             self.native.llama_memory_seq_rm(self.context.memory, slot, -1, -1)
-
-    def abort(self) -> None:
-        """Stops the computation that runs now; callable from any thread."""
-        self._abort.value = 1
-
-    def allow(self) -> None:
-        """Takes an `abort` back that came too late or has had its effect."""
-        self._abort.value = 0
 
     def reset(self) -> None:
         """A new context in place of one whose state is unknown after a failure."""

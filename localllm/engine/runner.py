@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from localllm.engine.batch import Batch
 from localllm.engine.cache.lookup import common_prefix
 from localllm.engine.cache.radix import Entry
 from localllm.engine.cache.resident import Action
@@ -16,6 +17,7 @@ from localllm.engine.params import context_params, sampler_options
 from localllm.engine.request import TokenLogprob, TopToken
 from localllm.engine.scheduler import Chunk
 from localllm.engine.sequence import Sequence
+from localllm.engine.worker import Switch
 from localllm.errors import NativeError
 from localllm.native import logs
 from localllm.native.bindings import llama as llama_h
@@ -112,34 +114,38 @@ def _is_cuttable(model: Model, config: ContextConfig) -> bool:
     return config.swa_full or native.llama_model_n_swa(pointer) == 0
 
 
-@dataclass
-class Copies:
-    """How much state was copied out of the context and back, and the time it took."""
-
-    saved_bytes: int = 0
-    save_seconds: float = 0.0
-    restored_bytes: int = 0
-    restore_seconds: float = 0.0
-
-
 class Rates:
     """How fast this machine computes prompts and copies states, from what was measured so far.
 
     Attributes:
         tokens_per_second, bytes_per_second: float; careful guesses at first.
+        saved_bytes, save_seconds, restored_bytes, restore_seconds: what was copied out of the context and back, in all.
     """
 
     def __init__(self) -> None:
         self.tokens_per_second = 200.0
         self.bytes_per_second = 1e9
+        self.saved_bytes = self.restored_bytes = 0
+        self.save_seconds = self.restore_seconds = 0.0
 
     def computed(self, n_tokens: int, seconds: float) -> None:
         """A batch was decoded; small ones say nothing about prompts."""
         if n_tokens >= 64 and seconds > 0:
             self.tokens_per_second += 0.2 * (n_tokens / seconds - self.tokens_per_second)
 
-    def copied(self, n_bytes: int, seconds: float) -> None:
-        """A state was saved or restored."""
+    def saved(self, n_bytes: int, seconds: float) -> None:
+        """A state was copied out."""
+        self.saved_bytes += n_bytes
+        self.save_seconds += seconds
+        self._copied(n_bytes, seconds)
+
+    def restored(self, n_bytes: int, seconds: float) -> None:
+        """A state was copied back."""
+        self.restored_bytes += n_bytes
+        self.restore_seconds += seconds
+        self._copied(n_bytes, seconds)
+
+    def _copied(self, n_bytes: int, seconds: float) -> None:
         if seconds > 0:
             self.bytes_per_second += 0.2 * (n_bytes / seconds - self.bytes_per_second)
 
@@ -174,16 +180,15 @@ class Runner:
         self._params.n_seq_max = self.n_slots
         # llama.cpp wants room for one output of each, whether or not they ever share a batch.
         self._params.n_outputs_max = max(self._params.n_batch, self.n_slots)
-        self._abort = ctypes.c_int32(0)
+        self.switch = Switch(self.native)
         self._new_context()
         # llama.cpp rounds the number of cells up; what was asked for is the limit all the same.
         self.n_ctx: int = min(self._params.n_ctx, self.native.llama_n_ctx(self.context.pointer))
         self._n_positions = model.n_positions
         self.n_batch: int = self.native.llama_n_batch(self.context.pointer)
         self.n_ubatch: int = self.native.llama_n_ubatch(self.context.pointer)
-        self._make_batch(self.n_batch)
+        self._batch = Batch(self.n_batch, output=False)
         self.rates = Rates()
-        self.copies = Copies()
         self._rows = (ctypes.POINTER(localllm_h.lm_row) * config.parallel)()
         self._last_outputs: list[tuple[Sequence, int, tuple[int, ...]]] = []
         self.seconds = 0.0
@@ -205,29 +210,7 @@ class Runner:
 
     def _new_context(self) -> None:
         self.context = Context(self.model, self._params)
-        stop = ctypes.cast(self.native.lm_abort_if_set, llama_h.ggml_abort_callback)
-        self.native.llama_set_abort_callback(self.context.pointer, stop, ctypes.addressof(self._abort))
-
-    def _make_batch(self, size: int) -> None:
-        # "Any": ctypes takes any sequence for a slice, its type stubs only lists.
-        self._tokens: Any = (llama_h.llama_token * size)()
-        self._positions: Any = (llama_h.llama_pos * size)()
-        self._slots: Any = (llama_h.llama_seq_id * size)()
-        self._outputs: Any = (ctypes.c_int8 * size)()
-        step = ctypes.sizeof(llama_h.llama_seq_id)
-        first = ctypes.addressof(self._slots)
-        pointer = ctypes.POINTER(llama_h.llama_seq_id)
-        self._slot_pointers = (pointer * size)(*(ctypes.cast(first + at * step, pointer) for at in range(size)))
-        self._batch = llama_h.llama_batch(
-            n_tokens=0,
-            token=self._tokens,
-            embd=None,
-            pos=self._positions,
-            n_seq_id=(ctypes.c_int32 * size)(*([1] * size)),
-            seq_id=self._slot_pointers,
-            logits=self._outputs,
-        )
-        self._batch_reference = ctypes.byref(self._batch)
+        self.switch.fit(self.context)
 
     def start(self, sequence: Sequence) -> None:
         """Makes the native side of a sequence's answer, once."""
@@ -277,10 +260,7 @@ class Runner:
         data = (ctypes.c_uint8 * size.value)()
         begin = time.perf_counter()
         self.native.check(self.native.lm_state_save(self.context.pointer, slot, data, ctypes.byref(size)))
-        seconds = time.perf_counter() - begin
-        self.rates.copied(size.value, seconds)
-        self.copies.saved_bytes += size.value
-        self.copies.save_seconds += seconds
+        self.rates.saved(size.value, time.perf_counter() - begin)
         return data
 
     def restore(self, slot: int, data: Any) -> bool:
@@ -293,10 +273,7 @@ class Runner:
         if status:
             logs.logger.warning("a cached state was of no use: %s", self.native.lm_last_error().decode(errors="replace"))
         else:
-            seconds = time.perf_counter() - begin
-            self.rates.copied(len(data), seconds)
-            self.copies.restored_bytes += len(data)
-            self.copies.restore_seconds += seconds
+            self.rates.restored(len(data), time.perf_counter() - begin)
         return not status
 
     def _cut(self, slot: int, length: int) -> None:
@@ -308,14 +285,6 @@ class Runner:
         if not self.native.llama_memory_seq_rm(memory, slot, n_keep, end):
             raise NativeError(f"llama.cpp could not drop tokens {n_keep} to {end} of sequence {slot}")
         self.native.llama_memory_seq_add(memory, slot, end, -1, -n_discard)
-
-    def abort(self) -> None:
-        """Stops the computation that runs now; callable from any thread."""
-        self._abort.value = 1
-
-    def allow(self) -> None:
-        """Takes an `abort` back that came too late or has had its effect."""
-        self._abort.value = 0
 
     def reset(self) -> None:
         """A new context in place of one whose state is unknown after a failure."""
@@ -332,7 +301,7 @@ class Runner:
         """
         outputs = self._fill(chunks)
         begin = time.perf_counter()
-        status = self.native.lm_run(self.context.pointer, self._batch_reference, self._rows, len(outputs))
+        status = self.native.lm_run(self.context.pointer, self._batch.reference, self._rows, len(outputs))
         self.seconds = time.perf_counter() - begin
         self.rates.computed(self._batch.n_tokens, self.seconds)
         if self.native.lm_log_pending():
@@ -346,23 +315,15 @@ class Runner:
         at = 0
         outputs = []
         for chunk in chunks:
-            sequence, start, count = chunk.sequence, chunk.start, chunk.n_tokens
-            if count == 1:
-                self._tokens[at] = sequence.tokens[start]
-                self._positions[at] = start
-                self._slots[at] = sequence.slot
-                self._outputs[at] = 0
-            else:
-                end = at + count
-                self._tokens[at:end] = [*sequence.tokens[start : start + chunk.count], *chunk.draft]
-                self._positions[at:end] = range(start, start + count)
-                self._slots[at:end] = [sequence.slot] * count
-                self._outputs[at:end] = bytes(count)
+            sequence, start = chunk.sequence, chunk.start
+            tokens = sequence.tokens[start : start + chunk.count]
             last = at + chunk.count - 1
-            at += count
+            end = self._batch.put(at, [*tokens, *chunk.draft] if chunk.draft else tokens, start, sequence.slot)
+            self._batch.outputs[at:end] = bytes(end - at)
             if chunk.sample:
-                self._outputs[last:at] = [1] * (at - last)
+                self._batch.outputs[last:end] = [1] * (end - last)
                 outputs.append((sequence, last, chunk.draft))
+            at = end
         self._batch.n_tokens = at
         if outputs != self._last_outputs:
             # Seldom: while the same answers go on, neither rows nor indices change.

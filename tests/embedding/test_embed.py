@@ -9,7 +9,6 @@ import gc
 import math
 import pickle
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -290,13 +289,15 @@ def test_a_full_queue_is_an_error_that_says_what_is_full(models):
     assert waiting.result(60).counts == (1,) and len(model.embed("one")) == 1
 
 
-def test_one_text_does_not_wait_for_the_many_of_another_thread(models):
+def test_one_text_does_not_wait_for_the_many_of_another_thread(models, monkeypatch):
     model = LocalModel(models["qwen3"], n_ctx=256, n_threads=1)
     model.embed("one")
+    pooler, begun = model.embedder._core.pooler, threading.Event()
+    run = pooler.run
+    monkeypatch.setattr(pooler, "run", lambda works: (begun.set(), run(works))[1])
     many = threading.Thread(target=model.embed, args=(["word " * 20] * 200,))
     many.start()
-    while not model.embedder.stats().n_running:
-        time.sleep(0)
+    assert begun.wait(60)
     before = model.embedder.stats().n_texts
     model.embed("two")
     assert many.is_alive() and model.embedder.stats().n_texts < before + 50

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import subprocess
-import sys
 import threading
 import weakref
 
@@ -274,7 +271,7 @@ def test_output_that_is_no_number_is_an_error_and_never_a_vector(builder, embedd
 def test_a_cancelled_future_stops_the_work(embedder_for):
     embedder = embedder_for("qwen3", n_ubatch=16)
     future = embedder.submit(EmbedRequest((text(500),) * 2000, "mean"))
-    while not embedder._core._in_batch:
+    while not embedder._core.worker._in_batch:
         pass
     assert future.cancel()
     assert rows(embedder, [text(5)]).shape == (1, 64)
@@ -284,7 +281,7 @@ def test_a_cancelled_future_stops_the_work(embedder_for):
 def test_a_batch_that_nobody_waits_for_any_more_is_broken_off(embedder_for):
     embedder = embedder_for("qwen3", n_ctx=2048, n_ubatch=2048)
     future = embedder.submit(EmbedRequest((text(2000),), "mean"))
-    while not embedder._core._in_batch:
+    while not embedder._core.worker._in_batch:
         pass
     assert future.cancel()
     assert rows(embedder, [text(5)]).shape == (1, 64)
@@ -298,7 +295,7 @@ def test_a_cancelled_task_stops_the_work_and_the_loop_goes_on(embedder_for):
     async def main():
         task = asyncio.create_task(embedder.arun(many))
         turns = 0
-        while not embedder._core._in_batch:
+        while not embedder._core.worker._in_batch:
             await asyncio.sleep(0)
             turns += 1
         task.cancel()
@@ -430,40 +427,3 @@ def test_a_thousand_requests_and_cancellations_leave_nothing(embedder_for):
     core = embedder._core
     assert not core._jobs and not core._started and core.packer.idle and len(core.packer._free) == core.pooler.n_slots
     assert embedder.stats().n_requests == 1001
-
-
-@pytest.mark.parametrize("ending", ["pass", "future = embedder.submit(many)", "embedder.submit(many); import sys; sys.exit(0)"])
-def test_the_interpreter_exits_cleanly_with_an_open_embedder(models, ending):
-    program = (
-        "from localllm import *\n"
-        f"embedder = Embedder({str(models['bert'])!r}, context=ContextConfig(n_threads=1))\n"
-        "many = EmbedRequest(((5,) * 250,) * 2000, 'mean')\n"
-        f"{ending}\n"
-    )
-    for _ in range(3):  # what goes wrong at exit goes wrong now and then
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
-def test_a_forked_child_gets_an_error_and_neither_hangs_nor_harms_its_parent(models):
-    program = (
-        "import os, sys\n"
-        "from localllm import *\n"
-        f"embedder = Embedder({str(models['bert'])!r}, context=ContextConfig(n_threads=2))\n"
-        "request = EmbedRequest(((5, 6),), 'mean')\n"
-        "many = embedder.submit(EmbedRequest(((5,) * 250,) * 500, 'mean'))\n"
-        "pid = os.fork()\n"
-        "if pid == 0:\n"
-        "    try:\n"
-        "        embedder.run(request)\n"
-        "    except errors.ClosedError as error:\n"
-        "        print('child:', 'fork' in str(error), flush=True)\n"
-        "    many.cancel()\n"
-        "    sys.exit(0)\n"
-        "print('child ended with', os.waitpid(pid, 0)[1], flush=True)\n"
-        "print('parent:', len(embedder.run(request).values) > 0, many.cancel() or many.done())\n"
-    )
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-        assert (done.stdout, done.stderr) == ("child: True\nchild ended with 0\nparent: True True\n", "")

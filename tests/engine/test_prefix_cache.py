@@ -140,7 +140,7 @@ def test_a_cancelled_prompt_leaves_what_it_had_computed_in_order(engine_for, nam
     for _ in range(3):
         ended = threading.Event()
         request_id = engine.submit(long, lambda event, ended=ended: ended.set() if isinstance(event, Finished) else None)
-        while not engine._core._in_batch and not ended.is_set():
+        while not engine._core.worker._in_batch and not ended.is_set():
             pass
         engine.cancel(request_id)
         assert ended.wait(30)

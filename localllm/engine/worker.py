@@ -1,0 +1,114 @@
+"""What a thread with a context has, whatever it computes: an end, a process, and a batch that can be stopped."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+
+from localllm.errors import ClosedError
+from localllm.native.bindings import llama as llama_h
+from localllm.native.handles import Context
+from localllm.native.library import Native
+
+
+class Switch:
+    """Stops the computation of the contexts that it was fitted to; callable from any thread."""
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._value = ctypes.c_int32(0)
+
+    def fit(self, context: Context) -> None:
+        """Lets a context look at it."""
+        stop = ctypes.cast(self._native.lm_abort_if_set, llama_h.ggml_abort_callback)
+        self._native.llama_set_abort_callback(context.pointer, stop, ctypes.addressof(self._value))
+
+    def abort(self) -> None:
+        """Stops what runs now."""
+        self._value.value = 1
+
+    def allow(self) -> None:
+        """Takes an `abort` back that came too late or has had its effect."""
+        self._value.value = 0
+
+
+class Worker:
+    """The state of such a thread that others see.
+
+    Args:
+        noun: str, what it belongs to, for messages.
+        switch: Switch of its contexts.
+
+    Attributes:
+        wake: Condition, held whenever something changes that the thread waits for.
+        closing: bool, it takes no work any more.
+    """
+
+    def __init__(self, noun: str, switch: Switch) -> None:
+        self.wake = threading.Condition()
+        self.closing = False
+        self._noun = noun
+        self._switch = switch
+        self._pid = os.getpid()
+        self._failure: Exception | None = None
+        self._in_batch: frozenset[int] = frozenset()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that the thread runs in."""
+        return os.getpid() != self._pid
+
+    def require_own_process(self) -> None:
+        """Raises ClosedError in a child: nobody would do the work."""
+        if self.forked:
+            raise ClosedError(
+                f"this {self._noun} was loaded before the process forked, and its thread is not here. Load models after the "
+                'fork, or start processes with multiprocessing\'s "spawn" method'
+            )
+
+    def require_open(self) -> None:
+        """Raises ClosedError once it is closing. With `wake` held."""
+        if self.closing:
+            raise ClosedError(f"the {self._noun} is closed") from self._failure
+
+    def begin_batch(self, ids: frozenset[int]) -> bool:
+        """Requests that are about to be computed; false: it is closing, and they are not."""
+        with self.wake:
+            if self.closing:
+                return False
+            self._in_batch = ids
+            # Together, so that nobody can ask for an end of this batch and have it befall the next one.
+            self._switch.allow()
+            return True
+
+    def end_batch(self) -> None:
+        """The batch is computed, or has failed."""
+        with self.wake:
+            self._in_batch = frozenset()
+
+    def abort_if_all(self, is_over: Callable[[int], bool]) -> None:
+        """Stops the batch that runs now if none of its requests is wanted any more. With `wake` held."""
+        if self._in_batch and all(map(is_over, self._in_batch)):
+            self._switch.abort()
+
+    def stop(self) -> None:
+        """Asks the thread to end, at once."""
+        with self.wake:
+            self.closing = True
+            self._switch.abort()
+            self.wake.notify()
+
+    def loop(self, take_work: Callable[[], bool], step: Callable[[], None], fail_all: Callable[[Exception], None]) -> None:
+        """The thread: steps while there is work to take; at its end, all that is left fails."""
+        try:
+            while take_work():
+                step()
+            fail_all(ClosedError(f"the {self._noun} was closed"))
+        except Exception as error:
+            # A mistake of ours or a broken context: nobody may be left waiting for an answer.
+            with self.wake:
+                self.closing = True
+                self._failure = error
+            fail_all(error)
