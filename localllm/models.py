@@ -262,15 +262,16 @@ class LocalModel:
         Args:
             messages: OpenAI-style, e.g. [{"role": "user", "content": "Hello"}]; a ChatMessage of an earlier answer may stand
                 among them as it is. A last message of the assistant is continued.
-            options: fields of ChatOptions (`tools`, `tool_choice`, `json_schema`, `enable_thinking`, ...), `max_tokens`,
-                `stop`, `priority`, `context_shift`, `speculate`, `loras`, `control_vectors`, and fields of SamplingParams (or
-                `sampling=SamplingParams(...)`).
+            options: fields of ChatOptions (`tools`, `tool_choice`, `json_schema`, `choice`, `enable_thinking`, ...),
+                `max_tokens`, `stop`, `priority`, `context_shift`, `speculate`, `loras`, `control_vectors`, and fields of
+                SamplingParams (or `sampling=SamplingParams(...)`).
 
         Returns:
             ChatResult; `.message.content` is the text.
 
         Raises:
             InvalidRequestError: A message or option is wrong.
+            GrammarError: A schema, pattern or grammar cannot be used.
             TemplateError: The template refuses the messages.
             ContextOverflowError: The conversation does not fit the context.
             ModelError: The model, or an adapter, cannot be loaded.
