@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,7 +45,7 @@ def conversation(model: Model, template: Chat, messages: Messages, options: Mapp
     names = keywords.fields(ChatOptions)
     chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
     rest = {name: value for name, value in options.items() if name not in names}
-    prompt = render(template, messages, chat_options, _special(model))
+    prompt = render(template, messages, chat_options, model.special)
     rest["stop"] = (*_stops(rest.get("stop")), *prompt.stops)
     tokens = _tokens(model, prompt)
     asked = request(tokens, rest, others=names)
@@ -117,17 +115,6 @@ def _tokens(model: Model, prompt: Prompt) -> tuple[int, ...]:
     for text, trusted in parts[1:]:
         tokens += model.tokenize(text, add_special=False, parse_special=trusted)
     return tuple(tokens)
-
-
-_patterns: weakref.WeakKeyDictionary[Model, re.Pattern[str] | None] = weakref.WeakKeyDictionary()
-
-
-def _special(model: Model) -> re.Pattern[str] | None:
-    """A pattern of the texts that a vocabulary reads as special tokens."""
-    if model not in _patterns:
-        texts = sorted(filter(None, model.native.json_call("lm_special_tokens", model.pointer)), key=len, reverse=True)
-        _patterns[model] = re.compile("|".join(map(re.escape, texts))) if texts else None
-    return _patterns[model]
 
 
 def _boundaries(model: Model, tokens: tuple[int, ...], prompt: Prompt) -> tuple[int, ...]:

@@ -6,15 +6,16 @@ import json
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from localllm.chat.types import ChatDelta, ChatMessage, ChatResult, ToolCall
+from localllm.chat.types import ChatDelta, ChatMessage, ChatResult
 from localllm.errors import ContextOverflowError, InvalidRequestError
 
 if TYPE_CHECKING:
     from localllm.models import LocalModel
 
 Message = dict[str, Any]
+Said: TypeAlias = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 FORMAT = "localllm-session-1"
 
 
@@ -113,7 +114,7 @@ class ChatSession:
         self.reserve_tokens = reserve_tokens
         self.options = options
 
-    def ask(self, message: str | Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: Any) -> ChatResult:
+    def ask(self, message: Said, **options: Any) -> ChatResult:
         """Answers a user's message, or others (a tool's result). A turn that fails leaves the conversation as it was.
 
         Raises:
@@ -124,44 +125,40 @@ class ChatSession:
         self._keep(messages, result.message)
         return result
 
-    async def aask(self, message: str | Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: Any) -> ChatResult:
+    async def aask(self, message: Said, **options: Any) -> ChatResult:
         """Like `ask`, for coroutines."""
         messages, options = self._prepare(message, options)
         result = await self.model.achat(messages, **options)
         self._keep(messages, result.message)
         return result
 
-    def stream(
-        self, message: str | Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: Any
-    ) -> Generator[ChatDelta, None, None]:
+    def stream(self, message: Said, **options: Any) -> Generator[ChatDelta, None, None]:
         """Like `ask`, as it comes. What was said before the iterator was closed is kept."""
         messages, options = self._prepare(message, options)
-        answer = _Answer()
+        said: list[ChatDelta] = []
         stream = self.model.stream_chat(messages, **options)
         try:
             for delta in stream:
-                answer.add(delta)
+                said.append(delta)
                 yield delta
         finally:
             stream.close()
-            if answer.began:
-                self._keep(messages, answer.message())
+            if said:
+                self._keep(messages, ChatMessage.of(said))
 
-    async def astream(
-        self, message: str | Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: Any
-    ) -> AsyncGenerator[ChatDelta, None]:
+    async def astream(self, message: Said, **options: Any) -> AsyncGenerator[ChatDelta, None]:
         """Like `stream`, for coroutines."""
         messages, options = self._prepare(message, options)
-        answer = _Answer()
+        said: list[ChatDelta] = []
         stream = self.model.astream_chat(messages, **options)
         try:
             async for delta in stream:
-                answer.add(delta)
+                said.append(delta)
                 yield delta
         finally:
             await stream.aclose()
-            if answer.began:
-                self._keep(messages, answer.message())
+            if said:
+                self._keep(messages, ChatMessage.of(said))
 
     def undo(self) -> None:
         """Takes the last turn back: the user's message and all that followed it."""
@@ -221,29 +218,6 @@ class ChatSession:
 
     def _keep(self, messages: list[Message], answer: ChatMessage) -> None:
         self.messages = [*messages, answer.to_openai()]
-
-
-class _Answer:
-    """A message that is put together of deltas."""
-
-    def __init__(self) -> None:
-        self._content = self._reasoning = ""
-        self._calls: dict[int, list[str]] = {}
-
-    @property
-    def began(self) -> bool:
-        return bool(self._content or self._reasoning or self._calls)
-
-    def add(self, delta: ChatDelta) -> None:
-        self._content += delta.content
-        self._reasoning += delta.reasoning
-        for change in delta.tool_calls:
-            call = self._calls.setdefault(change.index, ["", "", ""])
-            for at, text in enumerate((change.id, change.name, change.arguments)):
-                call[at] += text
-
-    def message(self) -> ChatMessage:
-        return ChatMessage(self._content, self._reasoning, tuple(ToolCall(*call) for call in self._calls.values()))
 
 
 def split(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:

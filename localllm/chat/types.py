@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +35,19 @@ class ChatMessage:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     role: Literal["assistant"] = "assistant"
+
+    @classmethod
+    def of(cls, deltas: Iterable[ChatDelta]) -> ChatMessage:
+        """The message that the deltas of a stream add up to, whether or not they are all."""
+        content = reasoning = ""
+        calls: dict[int, ToolCall] = {}
+        for delta in deltas:
+            content += delta.content
+            reasoning += delta.reasoning
+            for change in delta.tool_calls:
+                known = calls.get(change.index, ToolCall("", "", ""))
+                calls[change.index] = ToolCall(known.id + change.id, known.name + change.name, known.arguments + change.arguments)
+        return cls(content, reasoning, tuple(calls.values()))
 
     def to_openai(self) -> dict[str, Any]:
         """The message as OpenAI's chat completions write it, ready for the next turn."""

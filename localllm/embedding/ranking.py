@@ -141,7 +141,7 @@ class Prompts:
 
 def _is_plain(model: Model, text: str) -> bool:
     """Whether no special token is written in a text."""
-    return model.tokenize(text, add_special=False, parse_special=True) == model.tokenize(text, False, False)
+    return model.special is None or model.special.search(text) is None
 
 
 def score(outputs: Sequence[float], head: Head) -> tuple[float, float]:

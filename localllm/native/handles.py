@@ -11,8 +11,10 @@ is using it. So what is only memory (samplers, texts, templates) is left to the 
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
+import re
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -161,6 +163,12 @@ class Model:
             status = call(self.pointer, data, len(data), add_special, parse_special, tokens, ctypes.byref(count))
         self.native.check(status)
         return tokens[: count.value]
+
+    @functools.cached_property
+    def special(self) -> re.Pattern[str] | None:
+        """A pattern of the texts that `tokenize` takes for control tokens with `parse_special`; None: there are none."""
+        texts = sorted(filter(None, self.native.json_call("lm_special_tokens", self.pointer)), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, texts))) if texts else None
 
     def piece(self, token: int) -> bytes:
         """The text of one token, special ones included."""

@@ -11,8 +11,7 @@ import jsonschema
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from localllm import LocalModel
-from localllm.chat.types import ChatDelta
+from localllm import ChatMessage, LocalModel
 
 WORDS = ["name", "city", "größe", "count", "is_open", "tags", "next"]
 
@@ -55,28 +54,19 @@ def model():
         yield model
 
 
-def put_together(deltas: list[ChatDelta]) -> tuple[str, list[tuple[str, str]], str | None]:
-    """What a stream said: content, calls, reason."""
-    calls: dict[int, list[str]] = {}
-    for delta in deltas:
-        ChatCompletionChunk.model_validate(delta.to_openai(model="smollm2", id="x", created=1))
-        for change in delta.tool_calls:
-            entry = calls.setdefault(change.index, ["", ""])
-            entry[0] += change.name
-            entry[1] += change.arguments
-    content = "".join(delta.content for delta in deltas)
-    return content, [(name, arguments) for name, arguments in calls.values()], deltas[-1].finish_reason
-
-
 def ask(model: LocalModel, number: int, **options: Any) -> tuple[str, list[tuple[str, str]], str | None]:
     messages = [{"role": "user", "content": f"Give me some data about thing number {number}."}]
     options = {**options, "seed": number, "temperature": 1.0, "max_tokens": 600}
     if number % 2:
-        return put_together(list(model.stream_chat(messages, **options)))
-    answer = model.chat(messages, **options)
-    ChatCompletion.model_validate(answer.to_openai(model="smollm2", id="x", created=1))
-    calls = [(call.name, call.arguments) for call in answer.message.tool_calls]
-    return answer.message.content, calls, answer.finish_reason
+        deltas = list(model.stream_chat(messages, **options))
+        for delta in deltas:
+            ChatCompletionChunk.model_validate(delta.to_openai(model="smollm2", id="x", created=1))
+        message, reason = ChatMessage.of(deltas), deltas[-1].finish_reason
+    else:
+        answer = model.chat(messages, **options)
+        ChatCompletion.model_validate(answer.to_openai(model="smollm2", id="x", created=1))
+        message, reason = answer.message, answer.finish_reason
+    return message.content, [(call.name, call.arguments) for call in message.tool_calls], reason
 
 
 @pytest.mark.parametrize("first", [0, 60])

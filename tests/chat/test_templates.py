@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from localllm.chat.answer import AnswerReader, collect
 from localllm.chat.constraints.grammar import takes
 from localllm.chat.prompt import ChatOptions, Prompt, render
-from localllm.chat.types import ChatResult
+from localllm.chat.types import ChatMessage, ChatResult
 from localllm.engine.request import Delta, Finished, Timings, Usage
 from localllm.native.handles import Chat
 
@@ -112,12 +112,10 @@ def read(prompt: Prompt, pieces: list[str]) -> ChatResult:
     events = [*(Delta(piece, (1,)) for piece in pieces), Finished("stop", Usage(1, len(pieces)), Timings(0, 0, 0), 0)]
     deltas = [delta for event in events for delta in reader.take(event)]
     result = collect(reader, deltas)
-    assert "".join(delta.content for delta in deltas) == result.message.content
-    assert "".join(delta.reasoning for delta in deltas) == result.message.reasoning
+    assert ChatMessage.of(deltas) == result.message
     for at, call in enumerate(result.message.tool_calls):
-        pieces_of = [change for delta in deltas for change in delta.tool_calls if change.index == at]
-        assert "".join(change.arguments for change in pieces_of) == call.arguments
-        assert [change.name for change in pieces_of if change.name] == [call.name]
+        named = [change.name for delta in deltas for change in delta.tool_calls if change.index == at and change.name]
+        assert named == [call.name]
     return result
 
 

@@ -11,6 +11,8 @@
 struct lm_chat {
     common_chat_templates_ptr templates;
     const llama_model * model = nullptr;
+    mutable std::once_flag looked;
+    mutable bool knows_calls = false; // lm_knows_calls, after a look
 };
 
 struct lm_parser {
@@ -105,10 +107,7 @@ common_chat_templates_inputs read_inputs(const common_json & request, std::vecto
 
 // The characters with which anything begins that ends a running text.
 std::string first_characters(const std::string & saved) {
-    common_peg_arena arena;
-    if (!saved.empty()) {
-        arena.load(saved);
-    }
+    const auto arena = lm_loaded_parser(saved);
     std::string found;
     const auto add = [&](const std::string & text) {
         if (!text.empty() && found.find(text.front()) == std::string::npos) {
@@ -187,13 +186,6 @@ common_json to_json(const common_chat_msg & message) {
     return result;
 }
 
-void load(common_peg_arena & arena, const common_json & saved) {
-    const auto text = saved.get<std::string>();
-    if (!text.empty()) {
-        arena.load(text);
-    }
-}
-
 bool can_read(const lm_parser & parser, const std::string & answer) {
     common_peg_parse_context context(parser.params.generation_prompt + answer, COMMON_PEG_PARSE_FLAG_LENIENT);
     return !parser.params.parser.parse(context).fail();
@@ -248,10 +240,13 @@ lm_status lm_chat_apply(const lm_chat * chat, const char * json, char ** out) {
         lm_require(request.is_object(), "json: not an object");
         std::vector<common_chat_tool> callable;
         const auto inputs = read_inputs(request, callable);
-        *out = lm_string_copy(
-            to_json(lm_apply_template(chat->templates.get(), inputs, callable.empty() ? inputs.tools : callable),
-                    inputs)
-                .dump_safe());
+        const auto * templates = chat->templates.get();
+        if (!inputs.tools.empty()) {
+            std::call_once(chat->looked, [&] { chat->knows_calls = lm_knows_calls(templates, inputs); });
+        }
+        const auto applied =
+            lm_apply_template(templates, inputs, callable.empty() ? inputs.tools : callable, chat->knows_calls);
+        *out = lm_string_copy(to_json(applied, inputs).dump_safe());
     });
 }
 
@@ -275,9 +270,9 @@ lm_status lm_parser_create(const char * json, lm_parser ** out) {
             } else if (key == "is_continuation") {
                 parser->params.is_continuation = value.get<bool>();
             } else if (key == "arena") {
-                load(parser->params.parser, value);
+                parser->params.parser = lm_loaded_parser(value.get<std::string>());
             } else if (key == "fallback") {
-                load(parser->fallback, value);
+                parser->fallback = lm_loaded_parser(value.get<std::string>());
             } else {
                 lm_invalid(key + ": unknown field");
             }

@@ -1,6 +1,7 @@
 #include "grammar.h"
 
 #include "guard.h"
+#include "text.h"
 
 #include "llama-grammar.h"
 
@@ -107,11 +108,6 @@ grammar_ptr made(const std::string & grammar, const llama_vocab * vocab) {
     return result;
 }
 
-size_t utf8_length(char lead) {
-    const auto byte = static_cast<unsigned char>(lead);
-    return byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
-}
-
 } // namespace
 
 void lm_require_grammar(const std::string & grammar, const llama_vocab * vocab) {
@@ -127,7 +123,7 @@ lm_status lm_grammar_check(const char * grammar, const char * text, size_t size,
         const std::string bytes(text ? text : "", size);
         size_t at = 0;
         while (at < bytes.size()) {
-            const std::string character = bytes.substr(at, utf8_length(bytes[at]));
+            const std::string character = bytes.substr(at, lm_utf8_length(bytes[at]));
             try {
                 llama_grammar_accept_str(*rules, character);
             } catch (const std::exception &) {

@@ -12,20 +12,6 @@ namespace {
 constexpr const char * KIND = "text";
 constexpr const char * REPLACEMENT = "\xEF\xBF\xBD"; // U+FFFD
 
-// Length of the character that `lead` begins; 0 if it cannot begin one.
-size_t utf8_length(unsigned char lead) {
-    if (lead < 0x80) {
-        return 1;
-    }
-    if (lead >= 0xC2 && lead <= 0xDF) {
-        return 2;
-    }
-    if (lead >= 0xE0 && lead <= 0xEF) {
-        return 3;
-    }
-    return lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
-}
-
 // Whether `byte` may follow at place `at` (>= 1) of a character that begins with `lead`. Unicode 15, table 3-7.
 bool utf8_follows(unsigned char lead, size_t at, unsigned char byte) {
     if (at == 1) {
@@ -50,7 +36,7 @@ void take_characters(std::string & raw, std::string & clean) {
     size_t at = 0;
     while (at < raw.size()) {
         const auto lead = static_cast<unsigned char>(raw[at]);
-        const size_t length = utf8_length(lead);
+        const size_t length = lm_utf8_length(static_cast<char>(lead));
         if (length == 0) {
             clean += REPLACEMENT;
             at++;
@@ -81,6 +67,20 @@ llama_token single_token(const llama_vocab * vocab, const std::string & text) {
 }
 
 } // namespace
+
+size_t lm_utf8_length(char first) {
+    const auto lead = static_cast<unsigned char>(first);
+    if (lead < 0x80) {
+        return 1;
+    }
+    if (lead >= 0xC2 && lead <= 0xDF) {
+        return 2;
+    }
+    if (lead >= 0xE0 && lead <= 0xEF) {
+        return 3;
+    }
+    return lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+}
 
 void lm_text::append_piece(llama_token token) {
     const bool shown = special || visible.count(token) > 0;

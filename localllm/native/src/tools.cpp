@@ -146,25 +146,6 @@ class Emptied {
     std::set<common_peg_parser_id> ids_;
 };
 
-common_peg_arena loaded(const std::string & saved) {
-    common_peg_arena arena;
-    if (!saved.empty()) {
-        arena.load(saved);
-    }
-    return arena;
-}
-
-bool knows_calls(const common_chat_params & params) {
-    const auto arena = loaded(params.parser);
-    for (common_peg_parser_id id = 0; id < arena.size(); id++) {
-        const auto * tag = std::get_if<common_peg_tag_parser>(&arena.get(id));
-        if (tag && tag->tag == builder::TOOL_NAME) {
-            return true;
-        }
-    }
-    return false;
-}
-
 std::string grammar_of(const common_peg_arena & arena) {
     return build_grammar([&](const common_grammar_builder & grammar) { arena.build_grammar(grammar, false); });
 }
@@ -184,7 +165,7 @@ std::map<std::string, std::string> rules_of(const std::string & grammar) {
 // The grammar of an answer after a change of its parser. A saved parser has lost its schemas, so only the rules that
 // the change concerns are taken from it, and these have none in them.
 template <typename F> std::string regrammared(const common_chat_params & params, F && change) {
-    auto arena = loaded(params.parser);
+    auto arena = lm_loaded_parser(params.parser);
     const auto before = rules_of(grammar_of(arena));
     change(arena);
     auto rules = rules_of(params.grammar);
@@ -352,7 +333,7 @@ common_chat_params apply_bare(const common_chat_templates * templates, const com
     } catch (const lm_error &) {
         return in_plain_frame(templates, inputs);
     }
-    auto arena = loaded(params.parser);
+    auto arena = lm_loaded_parser(params.parser);
     strip(arena);
     params.parser = arena.save();
     return params;
@@ -373,7 +354,7 @@ common_chat_params apply_grammar(const common_chat_templates * templates, const 
         params.grammar.replace(at, mark.size(), "user-root");
     }
     params.grammar += with_prefix(inputs.grammar, "user-");
-    auto arena = loaded(params.parser);
+    auto arena = lm_loaded_parser(params.parser);
     take_any_text(arena);
     params.parser = arena.save();
     return params;
@@ -489,8 +470,31 @@ common_chat_params apply_generic(const common_chat_templates * templates, const 
 
 } // namespace
 
+common_peg_arena lm_loaded_parser(const std::string & saved) {
+    common_peg_arena arena;
+    if (!saved.empty()) {
+        arena.load(saved);
+    }
+    return arena;
+}
+
+bool lm_knows_calls(const common_chat_templates * templates, const common_chat_templates_inputs & with_tools) {
+    auto required = with_tools;
+    required.json_schema.clear();
+    required.grammar.clear();
+    required.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    const auto arena = lm_loaded_parser(apply(templates, required).parser);
+    for (common_peg_parser_id id = 0; id < arena.size(); id++) {
+        const auto * tag = std::get_if<common_peg_tag_parser>(&arena.get(id));
+        if (tag && tag->tag == builder::TOOL_NAME) {
+            return true;
+        }
+    }
+    return false;
+}
+
 lm_applied lm_apply_template(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
-                             const std::vector<common_chat_tool> & callable) {
+                             const std::vector<common_chat_tool> & callable, bool native) {
     if (inputs.tools.empty() || inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_NONE) {
         return {apply_answer(templates, inputs), ""};
     }
@@ -499,9 +503,6 @@ lm_applied lm_apply_template(const common_chat_templates * templates, const comm
     shown.grammar.clear();
     auto calling = shown;
     calling.tools = callable;
-    auto required = calling;
-    required.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
-    const bool native = knows_calls(apply(templates, required));
     const auto make = [&](const common_chat_templates_inputs & which) {
         if (!native) {
             return apply_generic(templates, which);
@@ -528,6 +529,8 @@ lm_applied lm_apply_template(const common_chat_templates * templates, const comm
         answering.tools.clear();
         const auto answer =
             inputs.grammar.empty() ? apply_bare(templates, answering) : apply_grammar(templates, answering);
+        auto required = calling;
+        required.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
         result.params.grammar = either(calls_only(make(required)), answer.grammar);
         result.fallback = answer.parser;
     } else {
