@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localllm import ControlVector, Lora, Request, SamplingParams
-from localllm.errors import LocalLLMError, ModelError, UnsupportedModelError
+from localllm.errors import LocalLLMError, ModelError, NativeError, UnsupportedModelError
 
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 Q = "blk.0.attn_q.weight"
@@ -208,6 +208,9 @@ def test_a_changed_bit_anywhere_is_an_error_or_another_adapter(qwen3, builder, s
         assert len(ask(qwen3, loras=(Lora(path, 1e-3),))) == 6
     except ModelError as error:
         assert path.name in str(error)
+    except NativeError as error:
+        # A sound file with a huge weight.
+        assert "not a number" in str(error) and len(ask(qwen3)) == 6
 
 
 def test_one_bad_adapter_among_good_ones_changes_nothing(engine_for, builder, sound, tmp_path):

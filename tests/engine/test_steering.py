@@ -422,7 +422,7 @@ def test_loads_that_wait_when_the_engine_closes_are_told(engine_for):
     asker.start()
     while not core._errands:
         pass
-    core.stop()
+    core.worker.stop()
     go_on.set()
     asker.join(30)
     holder.join(30)
