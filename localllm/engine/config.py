@@ -126,7 +126,8 @@ class ContextConfig:
 
     All sequences share one KV cache ("unified"): `n_ctx` cells in all, of which any sequence may use as many as it needs.
     Sequences with a common beginning can then share the cells of it. The price is that attention looks at the cells of the
-    other sequences too, masked; a split cache would avoid this, but would fix each sequence's share beforehand.
+    other sequences too, masked; a split cache would avoid this, but would fix each sequence's share beforehand. Measured
+    (benchmarks/unified.py): unified costs nothing with one sequence and 6 to 14% with eight, whose common text it saves whole.
 
     Attributes:
         n_ctx: int, KV cells in tokens, shared by all sequences; also the most that one sequence may use, unless the
