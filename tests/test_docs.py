@@ -57,12 +57,12 @@ def test_commands_run(workplace, command):
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
-def test_the_examples_that_ask_for_a_capital_are_told_it():
+def test_the_examples_that_ask_for_a_capital_are_told_it(tmp_path):
     programs = [program for page, program in blocks("python") if page == "README.md" and "capital of France?" in program]
     asking = [program for program in programs if "rerank" not in program]
     assert len(asking) == 3
     for program in asking:
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+        done = run(["-c", program], tmp_path)
         assert done.stdout.startswith("The capital of France is Paris.")
 
 
