@@ -49,12 +49,12 @@ def conversation(model: Model, template: Chat, messages: Messages, options: Mapp
     rest["stop"] = (*_stops(rest.get("stop")), *prompt.stops)
     tokens = _tokens(model, prompt)
     asked = request(tokens, rest, others=names)
-    if prompt.grammar and asked.sampling.grammar:
+    if "grammar" in prompt.guide and asked.sampling.grammar:
         raise InvalidRequestError("sampling: its grammar does not go together with tools or another constraint of the answer")
     return dataclasses.replace(
         asked,
         visible_tokens=prompt.visible_tokens,
-        grammar=prompt.grammar,
+        grammar=prompt.guide,
         boundaries=_boundaries(model, tokens, prompt),
     ), prompt
 

@@ -38,6 +38,7 @@ class AnswerReader:
         self._reasoning = ""
         self._calls: list[ToolCall] = []
         self._n_reasoning = 0
+        self._n_unseen = 0  # tokens before anything can be shown: those of a mark, or of white space
         # A continued message begins with what the caller wrote: it is no part of the answer.
         self._skip = ""
         if self._parser and prompt.parser["is_continuation"]:
@@ -51,8 +52,12 @@ class AnswerReader:
             return ChatDelta(content=event.text, logprobs=event.logprobs) if event.text or event.logprobs else None
         self._text += event.text
         delta = self._step(self._parser)
-        if delta.reasoning or (self._reasoning and not self._calls and len(self._content) == len(self._skip)):
-            self._n_reasoning += len(event.tokens)
+        self._n_unseen += len(event.tokens)
+        thinks = self._reasoning and not self._calls and len(self._content) == len(self._skip)
+        if delta.reasoning or thinks:
+            self._n_reasoning += self._n_unseen
+        if delta != ChatDelta() or thinks:
+            self._n_unseen = 0
         delta = replace(delta, logprobs=event.logprobs)
         return delta if delta != ChatDelta() else None
 

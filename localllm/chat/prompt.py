@@ -37,6 +37,9 @@ class ChatOptions:
         choice: list of str, the answers to choose from.
         grammar: str, GBNF with a rule "root".
         enable_thinking: bool, for models that can think before they answer.
+        reasoning_budget: int, most tokens of a thought; the model then has to end it and answer. 0: no thought. None: no limit.
+            Every thought of an answer has its own.
+        reasoning_budget_message: str, text that ends a thought which has used up its budget, e.g. "\\nNow I have to answer.\\n".
         template_kwargs: further variables for the template.
     """
 
@@ -49,9 +52,20 @@ class ChatOptions:
     choice: Sequence[str] | None = None
     grammar: str | None = None
     enable_thinking: bool = True
+    reasoning_budget: int | None = None
+    reasoning_budget_message: str = ""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        budget = self.reasoning_budget
+        if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or not 0 <= budget < 1 << 31):
+            raise InvalidRequestError(f"reasoning_budget: must be a number of tokens from 0 on, or None, not {budget!r}")
+        if not isinstance(self.reasoning_budget_message, str):
+            raise InvalidRequestError(
+                f"reasoning_budget_message: must be text, not {type(self.reasoning_budget_message).__name__}"
+            )
+        if self.reasoning_budget_message and budget is None:
+            raise InvalidRequestError("reasoning_budget_message: needs a reasoning_budget")
         if not isinstance(self.template_kwargs, Mapping):
             raise InvalidRequestError(f"template_kwargs: must be a mapping, not {type(self.template_kwargs).__name__}")
         for name in ("enable_thinking", "parallel_tool_calls"):
@@ -76,7 +90,7 @@ class Prompt:
             looks like.
         stops: texts that end the answer.
         visible_tokens: special tokens that belong to the answer's text.
-        grammar: fields for the engine's Request.grammar.
+        guide: what guides the choice of tokens: fields for the engine's Request.grammar.
         parser: what `localllm.native.handles.Parser` takes.
         plain: bool, the answer is its text: nothing to parse.
         delimiters: texts with which messages begin.
@@ -86,7 +100,7 @@ class Prompt:
     parts: tuple[tuple[str, bool], ...]
     stops: tuple[str, ...]
     visible_tokens: tuple[str, ...]
-    grammar: dict[str, object]
+    guide: dict[str, object]
     parser: dict[str, Any]
     plain: bool
     delimiters: tuple[str, ...] = ()
@@ -148,7 +162,7 @@ def render(
         parts=_parts(rendered["prompt"], quoted),
         stops=tuple(rendered["stops"]),
         visible_tokens=tuple(rendered["preserved_tokens"]),
-        grammar=_grammar(rendered, rules),
+        guide=_guide(rendered, rules, options),
         parser=rendered["parser"],
         plain=not rendered["parser"]["arena"] and not continues,
         delimiters=tuple(entry["delimiter"] for entry in rendered["delimiters"]),
@@ -186,23 +200,22 @@ def _parts(prompt: str, quoted: list[str]) -> tuple[tuple[str, bool], ...]:
     return tuple((text, trusted) for text, trusted in [*parts, (prompt[at:], True)] if text)
 
 
-def _grammar(rendered: Mapping[str, Any], rules: Mapping[str, str]) -> dict[str, object]:
-    if not rendered["grammar"]:
+def _guide(rendered: Mapping[str, Any], rules: Mapping[str, str], options: ChatOptions) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    if rendered["grammar"]:
+        names = ("grammar_kind", "grammar_lazy", "grammar_triggers", "preserved_tokens")
+        fields.update({name: rendered[name] for name in names})
+        fields["grammar"] = with_rules(rendered["grammar"], rules)
+    thinks = rendered["thinking_start"] and rendered["thinking_ends"]
+    if options.reasoning_budget is not None and options.enable_thinking:
+        if not thinks:
+            raise InvalidRequestError("reasoning_budget: this model's template marks no thoughts that could be limited")
+        fields.update(reasoning_budget_tokens=options.reasoning_budget, reasoning_budget_message=options.reasoning_budget_message)
+    if not fields:
         return {}
-    fields: dict[str, object] = {
-        name: rendered[name]
-        for name in (
-            "grammar_kind",
-            "grammar_lazy",
-            "grammar_triggers",
-            "preserved_tokens",
-            "generation_prompt",
-        )
-    }
-    fields["grammar"] = with_rules(rendered["grammar"], rules)
-    if rendered["thinking_start"] and rendered["thinking_ends"]:
+    if thinks:
         fields.update(reasoning_start=rendered["thinking_start"], reasoning_ends=rendered["thinking_ends"])
-    return fields
+    return {**fields, "generation_prompt": rendered["generation_prompt"]}
 
 
 def _check(place: int, message: Mapping[str, Any] | ChatMessage) -> dict[str, Any]:

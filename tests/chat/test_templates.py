@@ -174,12 +174,12 @@ def test_pieces_do_not_matter(data):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_required_call_is_all_that_can_be_written(name):
     prompt = asked(name, "call", tool_choice="required")
-    grammar, before = prompt.grammar["grammar"], prompt.grammar["generation_prompt"]
+    grammar, before = prompt.guide["grammar"], prompt.guide["generation_prompt"]
     text = written(name, "call")
     if text is not None:
         assert takes(grammar, before + text.rstrip())[0] or takes(grammar, before + text)[0]
     assert not takes(grammar, before + "Hello there. I would rather talk than call anything.")[0]
-    named = asked(name, "call", tool_choice="get_news").grammar["grammar"]
+    named = asked(name, "call", tool_choice="get_news").guide["grammar"]
     if text is not None:
         assert not takes(named, before + text)[0], "another tool was chosen"
 
@@ -187,7 +187,7 @@ def test_a_required_call_is_all_that_can_be_written(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_answer_to_choose_stands_alone(name):
     prompt = render(chat(name), [QUESTION], ChatOptions(choice=["yes", 'no "way"']))
-    grammar, before = prompt.grammar["grammar"], prompt.grammar["generation_prompt"]
+    grammar, before = prompt.guide["grammar"], prompt.guide["generation_prompt"]
     frame = OPENINGS.get(name, "")
     assert takes(grammar, f'{before}{frame}no "way"')[0] and not takes(grammar, f"{before}{frame}maybe")[0]
     assert read(prompt, [f"{frame}yes"]).message.content == "yes"
@@ -197,7 +197,7 @@ def test_an_answer_to_choose_stands_alone(name):
 def test_with_tools_and_a_schema_the_answer_is_a_call_or_data(name):
     schema = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 3}}, "required": ["x"]}
     prompt = asked(name, "call", json_schema=schema)
-    grammar, before = prompt.grammar["grammar"], prompt.grammar["generation_prompt"]
+    grammar, before = prompt.guide["grammar"], prompt.guide["generation_prompt"]
     frame = OPENINGS.get(name, "")
     good, bad = (frame + json.dumps({"x": x}) for x in (3, 2))
     assert takes(grammar, before + good)[0] and not takes(grammar, before + bad)[0]

@@ -62,6 +62,7 @@ void build(lm_sampler & s) {
     try {
         common_params_sampling params = s.params;
         s.sampler.reset(common_sampler_init(s.model, params));
+        s.thought = lm_thought(s.vocab, s.thought_params, params.generation_prompt);
     } catch (const lm_error &) {
         throw;
     } catch (const std::exception & e) {
@@ -86,7 +87,10 @@ const float * lm_logits(llama_context * ctx, int32_t index) {
 
 llama_token lm_sampler::sample(llama_context * ctx, int32_t index) {
     const float * logits = lm_logits(ctx, index);
-    const llama_token token = plain_greedy ? argmax(logits, n_vocab) : common_sampler_sample(sampler.get(), ctx, index);
+    const llama_token forced = thought.forced();
+    const llama_token token = forced != LLAMA_TOKEN_NULL ? forced
+                              : plain_greedy             ? argmax(logits, n_vocab)
+                                                         : common_sampler_sample(sampler.get(), ctx, index);
     if (std::isnan(logits[token])) {
         throw lm_error(LM_DECODE_FAILED, "the model's output is not a number: its weights or metadata are damaged");
     }
@@ -94,6 +98,9 @@ llama_token lm_sampler::sample(llama_context * ctx, int32_t index) {
 }
 
 void lm_sampler::accept(llama_token token, bool generated) {
+    if (generated) {
+        thought.accept(token);
+    }
     if (!plain_greedy) {
         try {
             common_sampler_accept(sampler.get(), token, generated);
@@ -108,7 +115,8 @@ void lm_sampler::accept(llama_token token, bool generated) {
 int32_t lm_sampler::top(llama_context * ctx, int32_t index, bool sampled, llama_token_data * out, int32_t n,
                         llama_token chosen, float * logprob) {
     std::vector<llama_token_data> candidates;
-    if (sampled && !plain_greedy) {
+    const bool free = thought.forced() == LLAMA_TOKEN_NULL;
+    if (sampled && !plain_greedy && free) {
         const llama_token_data_array * left = common_sampler_get_candidates(sampler.get(), false);
         candidates.assign(left->data, left->data + left->size);
     } else {
@@ -118,7 +126,8 @@ int32_t lm_sampler::top(llama_context * ctx, int32_t index, bool sampled, llama_
             candidates[static_cast<size_t>(i)] = {i, logits[i], 0.0f};
         }
         if (sampled) {
-            candidates = {{chosen >= 0 ? chosen : argmax(logits, n_vocab), 0.0f, 1.0f}};
+            const llama_token only = free ? argmax(logits, n_vocab) : thought.forced();
+            candidates = {{chosen >= 0 ? chosen : only, 0.0f, 1.0f}};
         }
     }
     // log-softmax: log p_i = x_i - max - log(sum(exp(x_j - max)))
@@ -163,7 +172,9 @@ lm_status lm_sampler_create(const llama_model * model, const char * json, lm_sam
         s->vocab = llama_model_get_vocab(model);
         lm_require(llama_vocab_type(s->vocab) != LLAMA_VOCAB_TYPE_NONE, "model: it has no vocabulary");
         s->n_vocab = llama_vocab_n_tokens(s->vocab);
-        s->params = lm_parse_sampling(s->vocab, lm_checked_json(json, "json"));
+        const auto given = lm_parse_sampling(s->vocab, lm_checked_json(json, "json"));
+        s->params = given.common;
+        s->thought_params = given.thought;
         s->window = std::max({s->params.penalty_last_n, s->params.dry_penalty_last_n, s->params.n_prev});
         s->plain_greedy = is_plain_greedy(s->vocab, s->params);
         build(*s);
@@ -180,6 +191,8 @@ lm_status lm_sampler_clone(const lm_sampler * sampler, lm_sampler ** out) {
         copy->model = source.model;
         copy->vocab = source.vocab;
         copy->params = source.params;
+        copy->thought_params = source.thought_params;
+        copy->thought = source.thought;
         copy->n_vocab = source.n_vocab;
         copy->window = source.window;
         copy->plain_greedy = source.plain_greedy;

@@ -5,6 +5,7 @@
 #include "localllm.h"
 
 #include "sampling.h"
+#include "thought.h"
 
 #include <string>
 #include <vector>
@@ -13,7 +14,9 @@ struct lm_sampler {
     const llama_model * model = nullptr;
     const llama_vocab * vocab = nullptr;
     common_params_sampling params;
+    lm_thought_params thought_params;
     common_sampler_ptr sampler;
+    lm_thought thought;
     int32_t n_vocab = 0;
     int32_t window = 0;        // how many past tokens any stage looks at
     bool plain_greedy = false; // nothing in the chain can change which logit is the largest

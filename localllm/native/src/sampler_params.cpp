@@ -136,16 +136,14 @@ const std::map<std::string, field_reader> & simple_fields() {
         {"grammar_kind", read_grammar_kind},
         {"grammar_lazy", flag(&P::grammar_lazy)},
         {"generation_prompt", [](P & p, const common_json & v) { p.generation_prompt = v.get<std::string>(); }},
-        {"reasoning_budget_tokens", integer(&P::reasoning_budget_tokens, -1, INT32_MAX)},
-        {"reasoning_budget_message",
-         [](P & p, const common_json & v) { p.reasoning_budget_message = v.get<std::string>(); }},
     };
     return fields;
 }
 
-// Fields that need the vocabulary.
+// Fields that need the vocabulary, or tell of thoughts.
 struct vocab_fields {
     const llama_vocab * vocab;
+    lm_thought_params & thought;
 
     void logit_bias(common_params_sampling & p, const common_json & v) const {
         const int32_t n_vocab = llama_vocab_n_tokens(vocab);
@@ -200,12 +198,14 @@ struct vocab_fields {
     }
 
     void reasoning_start(common_params_sampling & p, const common_json & v) const {
-        p.reasoning_budget_start = common_tokenize(vocab, v.get<std::string>(), false, true);
+        thought.start = v.get<std::string>();
+        p.reasoning_budget_start = common_tokenize(vocab, thought.start, false, true);
     }
 
     void reasoning_ends(common_params_sampling & p, const common_json & v) const {
         for (const auto & tag : v.get<std::vector<std::string>>()) {
             if (!tag.empty()) {
+                thought.ends.push_back(tag);
                 p.reasoning_budget_end.push_back(common_tokenize(vocab, tag, false, true));
             }
         }
@@ -222,6 +222,13 @@ struct vocab_fields {
             reasoning_start(p, v);
         } else if (key == "reasoning_ends") {
             reasoning_ends(p, v);
+        } else if (key == "reasoning_budget_tokens") {
+            lm_require(v.is_number_integer(), "not an integer");
+            const auto budget = v.get<int64_t>();
+            lm_require(budget >= -1 && budget <= INT32_MAX, "outside its range");
+            thought.budget = static_cast<int32_t>(budget);
+        } else if (key == "reasoning_budget_message") {
+            thought.message = v.get<std::string>();
         } else {
             return false;
         }
@@ -249,27 +256,22 @@ void finish(const llama_vocab * vocab, common_params_sampling & p) {
     if (p.grammar_lazy && p.grammar_triggers.empty() && !p.grammar.empty()) {
         lm_invalid("grammar_lazy: needs grammar_triggers");
     }
-    if (!p.reasoning_budget_end.empty()) {
-        p.reasoning_budget_forced = common_tokenize(vocab, p.reasoning_budget_message, false, true);
-        const auto & end = p.reasoning_budget_end.front();
-        p.reasoning_budget_forced.insert(p.reasoning_budget_forced.end(), end.begin(), end.end());
-    }
     p.no_perf = true;
 }
 
 } // namespace
 
-common_params_sampling lm_parse_sampling(const llama_vocab * vocab, const std::string & json) {
+lm_sampling lm_parse_sampling(const llama_vocab * vocab, const std::string & json) {
     const common_json object = common_json::parse(json);
     lm_require(object.is_object(), "json: not an object");
-    common_params_sampling params;
-    const vocab_fields with_vocab{vocab};
+    lm_sampling params;
+    const vocab_fields with_vocab{vocab, params.thought};
     for (const auto & [key, value] : object.items()) {
         try {
             const auto it = simple_fields().find(key);
             if (it != simple_fields().end()) {
-                it->second(params, value);
-            } else if (!with_vocab.read(key, params, value)) {
+                it->second(params.common, value);
+            } else if (!with_vocab.read(key, params.common, value)) {
                 lm_invalid("unknown field");
             }
         } catch (const lm_error & e) {
@@ -278,6 +280,6 @@ common_params_sampling lm_parse_sampling(const llama_vocab * vocab, const std::s
             lm_invalid(key + ": wrong type (" + e.what() + ")");
         }
     }
-    finish(vocab, params);
+    finish(vocab, params.common);
     return params;
 }

@@ -146,6 +146,80 @@ class Emptied {
     std::set<common_peg_parser_id> ids_;
 };
 
+// Leaves one call where many families' parsers allow any number, whatever they were asked for.
+class OneCall {
+  public:
+    explicit OneCall(common_peg_arena & arena) : arena_(arena), holds_(arena.size(), Answer::unknown) {
+        for (common_peg_parser_id id = 0; id < arena_.size(); id++) {
+            if (auto * repetition = std::get_if<common_peg_repetition_parser>(&arena_.get(id))) {
+                if (holds_call(repetition->child) && repetition->max_count != 0) {
+                    repetition->max_count = 1;
+                    repetition->min_count = std::min(repetition->min_count, 1);
+                }
+            }
+        }
+        for (common_peg_parser_id id = 0; id < arena_.size(); id++) {
+            if (auto * sequence = std::get_if<common_peg_sequence_parser>(&arena_.get(id))) {
+                drop_further(sequence->children);
+            }
+        }
+    }
+
+  private:
+    enum class Answer { unknown, asked, no, yes };
+
+    // A repetition behind a call is one of further calls.
+    void drop_further(const std::vector<common_peg_parser_id> & children) {
+        bool called = false;
+        for (const auto child : children) {
+            if (called && holds_call(child) && std::get_if<common_peg_repetition_parser>(&arena_.get(child))) {
+                arena_.get(child) = common_peg_epsilon_parser{};
+            }
+            called = called || holds_call(child);
+        }
+    }
+
+    bool any(const std::vector<common_peg_parser_id> & children) {
+        return std::any_of(children.begin(), children.end(), [&](auto child) { return holds_call(child); });
+    }
+
+    bool holds_call(common_peg_parser_id id) {
+        if (holds_[id] == Answer::unknown) {
+            holds_[id] = Answer::asked;
+            const bool found = looks_like_call(id);
+            holds_[id] = found ? Answer::yes : Answer::no;
+        }
+        return holds_[id] == Answer::yes;
+    }
+
+    bool looks_like_call(common_peg_parser_id id) {
+        const auto & parser = arena_.get(id);
+        if (const auto * tag = std::get_if<common_peg_tag_parser>(&parser)) {
+            return tag->tag == builder::TOOL_NAME || holds_call(tag->child);
+        }
+        if (const auto * rule = std::get_if<common_peg_rule_parser>(&parser)) {
+            return holds_call(rule->child);
+        }
+        if (const auto * ref = std::get_if<common_peg_ref_parser>(&parser)) {
+            return holds_call(arena_.get_rule(ref->name));
+        }
+        if (const auto * atomic = std::get_if<common_peg_atomic_parser>(&parser)) {
+            return holds_call(atomic->child);
+        }
+        if (const auto * repetition = std::get_if<common_peg_repetition_parser>(&parser)) {
+            return holds_call(repetition->child);
+        }
+        if (const auto * sequence = std::get_if<common_peg_sequence_parser>(&parser)) {
+            return any(sequence->children);
+        }
+        const auto * choice = std::get_if<common_peg_choice_parser>(&parser);
+        return choice && any(choice->children);
+    }
+
+    common_peg_arena & arena_;
+    std::vector<Answer> holds_;
+};
+
 std::string grammar_of(const common_peg_arena & arena) {
     return build_grammar([&](const common_grammar_builder & grammar) { arena.build_grammar(grammar, false); });
 }
@@ -174,6 +248,9 @@ template <typename F> std::string regrammared(const common_chat_params & params,
         if (found != before.end() && found->second == rule) {
             continue;
         }
+        if (params.grammar_lazy && !rules.count(name)) {
+            continue; // what comes before a call is free there
+        }
         if (found == before.end() || rules[name] != found->second) {
             throw lm_error(LM_TEMPLATE,
                            "the answers of this model's template cannot be constrained as asked (rule '" + name + "')");
@@ -189,8 +266,17 @@ template <typename F> std::string regrammared(const common_chat_params & params,
 
 // llama.cpp's own grammar for required calls lets any amount of text go before them, and a model that would rather
 // talk never calls. In this one only the reasoning may.
-std::string calls_only(const common_chat_params & params) {
-    return regrammared(params, [](common_peg_arena & arena) { Emptied emptied(arena); });
+std::string calls_only(const common_chat_params & params, bool parallel) {
+    return regrammared(params, [&](common_peg_arena & arena) {
+        Emptied emptied(arena);
+        if (!parallel) {
+            OneCall one(arena);
+        }
+    });
+}
+
+std::string one_call_at_most(const common_chat_params & params) {
+    return regrammared(params, [](common_peg_arena & arena) { OneCall one(arena); });
 }
 
 bool is_name_char(char c) {
@@ -522,7 +608,7 @@ lm_applied lm_apply_template(const common_chat_templates * templates, const comm
     shown.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE;
     result.params.prompt = make(shown).prompt;
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) {
-        result.params.grammar = calls_only(result.params);
+        result.params.grammar = calls_only(result.params, inputs.parallel_tool_calls);
     } else if (!inputs.json_schema.empty() || !inputs.grammar.empty()) {
         auto answering = inputs;
         answering.messages = in_plain_text(inputs.messages);
@@ -531,9 +617,12 @@ lm_applied lm_apply_template(const common_chat_templates * templates, const comm
             inputs.grammar.empty() ? apply_bare(templates, answering) : apply_grammar(templates, answering);
         auto required = calling;
         required.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
-        result.params.grammar = either(calls_only(make(required)), answer.grammar);
+        result.params.grammar = either(calls_only(make(required), inputs.parallel_tool_calls), answer.grammar);
         result.fallback = answer.parser;
     } else {
+        if (!result.params.grammar.empty() && !inputs.parallel_tool_calls) {
+            result.params.grammar = one_call_at_most(result.params);
+        }
         return result;
     }
     result.params.grammar_lazy = false;
