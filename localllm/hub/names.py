@@ -160,10 +160,7 @@ def _without_suffix(name: str) -> tuple[str, str]:
 
 def _split_quant(stem: str) -> tuple[str, str, str]:
     """(what is left, variant, quantization) of a name without folder, shard and suffix."""
-    found = None
-    for found in _QUANT_PART.finditer(stem):
-        pass  # the last one counts
-    found = found or _BARE_QUANT.search(stem)
+    found = next(reversed(list(_QUANT_PART.finditer(stem))), None) or _BARE_QUANT.search(stem)
     if not found:
         left, variant = _take_variants(stem)
         # Without a quantization these letters mark nothing but "qat", which Google's repositories put before it.
