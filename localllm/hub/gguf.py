@@ -288,11 +288,15 @@ def merge_shards(headers: Sequence[Header]) -> Header:
     for number, header in enumerate(headers):
         said = (header.metadata.get("split.no", 0), header.metadata.get("split.count", 1))
         if said != (number, len(headers)) and len(headers) > 1:
-            raise IncompleteSetError(f"{header.path}: says it is file {said[0]} of {said[1]}, taken as {number} of {len(headers)}")
+            raise IncompleteSetError(
+                f"{header.path}: says it is file {said[0]} of {said[1]}, taken as {number} of {len(headers)}"
+            )
     tensors = tuple(tensor for header in headers for tensor in header.tensors)
     expected = first.metadata.get("split.tensors.count", len(tensors))
     if len({tensor.name for tensor in tensors}) != len(tensors) or len(tensors) != expected:
-        raise IncompleteSetError(f"{first.path}: its {len(headers)} files hold {len(tensors)} tensors, not the {expected} of the set")
+        raise IncompleteSetError(
+            f"{first.path}: its {len(headers)} files hold {len(tensors)} tensors, not the {expected} of the set"
+        )
     n_bytes = sum(header.file_bytes for header in headers)
     return dataclasses.replace(first, tensors=tensors, file_bytes=n_bytes, n_files=len(headers))
 
