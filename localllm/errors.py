@@ -97,6 +97,10 @@ class QuantNotFoundError(HubError):
     """No complete model in the repository has this quantization, or several have it; the message lists what there is."""
 
 
+class CorruptFileError(HubError, OSError):
+    """A file's content is not what its size or checksum says; the message says how to get a good one."""
+
+
 class IncompleteSetError(HubError):
     """A model in several files lacks some of them, or they do not belong together; the message names them."""
 

@@ -1,6 +1,6 @@
 """Which files of a repository belong together, and which of them to take: pure policy over a listing.
 
-A set is what llama.cpp loads as one: a file, or all shards of one. A set that is not whole is never chosen. Every choice says why.
+A set is what llama.cpp loads as one: a file, or all shards of one. A set that is not whole is never chosen. Each choice says why.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from localllm.hub.names import FileName, match_tag, parse_name
 # Bits per weight by name, as llama.cpp's quantize tool prints them for Llama 3.1 8B: for ranking where nothing is measured.
 _NOMINAL_BITS = {
     "F32": 32.0, "F16": 16.0, "BF16": 16.0, "Q8_0": 8.5, "Q6_K": 6.56, "Q5_1": 6.0, "Q5_K_M": 5.7, "Q5_K": 5.7, "Q5_K_S": 5.57,
-    "Q5_0": 5.5, "Q4_1": 5.1, "Q4_K_L": 5.1, "Q4_K_XL": 5.0, "Q4_K_M": 4.89, "Q4_K": 4.89, "Q4_K_S": 4.67, "Q4_0": 4.66, "Q4": 4.66,
+    "Q5_0": 5.5, "Q4_1": 5.1, "Q4_K_L": 5.1, "Q4_K_XL": 5.0, "Q4_K_M": 4.89, "Q4_K": 4.89, "Q4_K_S": 4.67, "Q4_0": 4.66,
+    "Q4": 4.66,
     "IQ4_NL": 4.68, "IQ4_XS": 4.46, "MXFP4": 4.3, "MXFP4_MOE": 4.3, "NVFP4": 4.6, "Q3_K_XL": 4.5, "Q3_K_L": 4.3, "Q3_K_M": 4.0,
     "Q3_K": 4.0, "Q3_K_S": 3.64, "IQ3_M": 3.76, "IQ3_S": 3.66, "IQ3_XS": 3.5, "IQ3_XXS": 3.25, "Q2_K_XL": 3.3, "Q2_K_L": 3.2,
     "Q2_K": 3.16, "Q2_K_S": 2.97, "IQ2_M": 2.93, "IQ2_S": 2.74, "IQ2_XS": 2.59, "IQ2_XXS": 2.38, "IQ1_M": 2.15, "IQ1_S": 2.0,
@@ -220,7 +221,10 @@ def _best(whole: Sequence[Candidate], machine: Machine) -> Choice:
         return best
     smallest = min(reasonable, key=lambda one: one.needed_bytes or one.files.n_bytes)
     needed, free = _gib(smallest.needed_bytes or 0), _gib(machine.free_bytes or 0)
-    warning = f"NOTHING FITS: even {smallest.tag} needs {needed}, but only {free} are free; a part of it would be read from disk again and again."
+    warning = (
+        f"NOTHING FITS: even {smallest.tag} needs {needed}, but only {free} are free; "
+        "a part of it would be read from disk again and again."
+    )
     return Choice(smallest.files, f"{smallest.tag} is the smallest.", (warning,), False)
 
 
@@ -288,7 +292,7 @@ def _main_type(quant: str) -> str:
 
 
 def _rank(one: Candidate, machine: Machine) -> int:
-    """Class of a type at equal size: K before the old ones; i-quants compute slowly on CPUs; few bits need an importance matrix."""
+    """Class of a type at equal size: K before the old ones; i-quants are slow on CPUs; few bits need an importance matrix."""
     quant, variant = one.files.name.quant, one.files.name.variant
     rank = 2 if "_K" in quant and not quant.startswith("IQ") else 0
     if quant.startswith("IQ"):

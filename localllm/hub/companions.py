@@ -80,7 +80,8 @@ def choose_projector(
     best = min(sound, key=lambda one: (-len(one.name.folder), *_precision(one, order), one.path))
     reason = f"{best.path} goes with the model"
     if len(sound) > 1:
-        reason += f"; of {len(sound)} it is the nearest, and {best.name.quant or 'its type'} suits the {'GPU' if prefers_bf16 else 'CPU'}"
+        device = "GPU" if prefers_bf16 else "CPU"
+        reason += f"; of {len(sound)} it is the nearest, and {best.name.quant or 'its type'} suits the {device}"
     return Companion(best, reason + ("." if not refused else f"; refused: {'; '.join(refused)}."))
 
 

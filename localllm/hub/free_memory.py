@@ -57,7 +57,7 @@ def _machine(root: Path) -> FreeMemory:
 def _groups(root: Path) -> list[FreeMemory]:
     found = []
     for line in _lines(root / "proc/self/cgroup"):
-        number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0" and not controllers:
             found += _walk(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):

@@ -14,8 +14,8 @@ from localllm.hub.gguf import Header, per_layer
 
 # llama_model::create_memory gives these no cache.
 _NO_CACHE = frozenset({
-    "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "neo-bert", "eurobert", "wavtokenizer-dec", "modern-bert",
-    "gemma-embedding", "dream", "llada", "llada-moe", "rnd1", "t5encoder", "clip",
+    "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "neo-bert", "eurobert", "wavtokenizer-dec",
+    "modern-bert", "gemma-embedding", "dream", "llada", "llada-moe", "rnd1", "t5encoder", "clip",
 })  # fmt: skip
 # llm_arch_is_recurrent: every layer keeps a state.
 _RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
@@ -53,8 +53,8 @@ class Window:
 
 # load_swa_pattern in src/models/*.cpp: what holds if the file has no pattern of its own.
 _WINDOWS = {
-    "afmoe": Window(4), "cohere2": Window(4), "cohere2moe": Window(4, full_first=True), "exaone-moe": Window(4, default_tokens=128),
-    "exaone4": Window(4, default_tokens=4096),
+    "afmoe": Window(4), "cohere2": Window(4), "cohere2moe": Window(4, full_first=True),
+    "exaone-moe": Window(4, default_tokens=128), "exaone4": Window(4, default_tokens=4096),
     "gemma2": Window(2, default_tokens=4096), "gemma3": Window(6), "gemma3n": Window(5), "gpt-oss": Window(2),
     "laguna": Window(4, full_first=True), "llama4": Window(4, n_tokens=8192, default_tokens=8192), "mellum": Window(4),
     "muse-glimmer": Window(4), "olmo2": Window(4), "plamo3": Window(8), "smallthinker": Window(4, full_first=True, n_tokens=4096),

@@ -262,7 +262,7 @@ def _repacked(header: Header, options: ContextOptions) -> int:
 
 
 def _duplicates(header: Header, options: ContextOptions) -> int:
-    """Bytes of an embedding matrix that is the output matrix, too: repacked for the one use, in the file's order for the other."""
+    """Bytes of an embedding matrix that is the output matrix, too: repacked for one use, in the file's order for the other."""
     names = {tensor.name: tensor for tensor in header.tensors}
     embedding = names.get("token_embd.weight")
     if embedding is None or "output.weight" in names or embedding.type not in options.repacked or embedding.shape[1] % 8:
