@@ -1,8 +1,8 @@
 """Models in Ollama's store, read only.
 
-The store is a folder with `manifests/<host>/<namespace>/<model>/<tag>`, JSON files that list layers, and `blobs/sha256-<hex>`, the
-layers' content; what a layer is for says its media type. Manifests are data: of their content only digests, sizes and a fixed list
-of parameters are used, and no path is made of anything else.
+The store is a folder with `manifests/<host>/<namespace>/<model>/<tag>`, JSON files that list layers, and `blobs/sha256-<hex>`,
+the layers' content; what a layer is for says its media type. Manifests are data: of their content only digests, sizes and a fixed
+list of parameters are used, and no path is made of anything else.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@
     ollama:name:tag               a model in Ollama's store
     smollm2, my-alias, qwen3-4b:Q8_0   a name: embedded, the user's own, or of the catalog
 
-What could be two things is decided so: anything that exists as a path is that path, but a name of an embedded model means a folder
-of the same name only when it is written as a path ("./smollm2"). "a/b" is a repository. What has more parts is a file in one if it
-ends in .gguf, else a path. A slash in a revision is written %2F, but for refs/pr/3 and its like.
+What could be two things is decided so: anything that exists as a path is that path, but the name of an embedded model means a
+folder of the same name only when it is written as a path ("./smollm2"). "a/b" is a repository. What has more parts is a file in one
+if it ends in .gguf, else a path. A slash in a revision is written %2F, but for refs/pr/3 and its like.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Reference:
         return f"{start}{self.name}{revision}{tag}{file}"
 
 
-_SAFE = "/!$&'()*+,;=@:~ "  # of a path in an address, what need not be escaped for us to read it back
+_SAFE = "/!$&'()*+,;=:~ "  # of a path in an address, what need not be escaped for us to read it back
 
 
 def parse_reference(text: str, exists: Callable[[str], bool] | None = None) -> Reference:
@@ -282,7 +282,7 @@ def resolve(reference: str | os.PathLike[str], store: Store | None = None) -> Pa
         Path, a file that exists; of several files the first.
 
     Raises:
-        ModelNotFoundError: Neither a file nor a known name, or not on this machine; the message says what comes near, or what to do.
+        ModelNotFoundError: Neither a file nor a known name, or not on this machine; the message says what comes near, or helps.
         ModelFileError: The path is a directory with no or several models.
         ReferenceFormatError: Not written as a reference.
         IncompleteSetError: A directory holds only some of the files of its model.
