@@ -212,7 +212,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
             raise ModelFileError(errno.EISDIR, "is a directory; give the GGUF file in it", name)
         if Path(name).exists() and not Path(name).is_file():
             raise ModelFileError(errno.EINVAL, "not a regular file", name)
-        with Path(name).open("rb", buffering=0) as file:
+        with Path(name).open("rb") as file:
 
             def read(start: int, length: int) -> bytes:
                 file.seek(start)

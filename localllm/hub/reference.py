@@ -11,8 +11,8 @@
     smollm2, my-alias, qwen3-4b:Q8_0   a name: embedded, the user's own, or of the catalog
 
 What could be two things is decided so: anything that exists as a path is that path, but the name of an embedded model means a
-folder of the same name only when it is written as a path ("./smollm2"). "a/b" is a repository. What has more parts is a file in one
-if it ends in .gguf, else a path. A slash in a revision is written %2F, but for refs/pr/3 and its like.
+folder of the same name only when it is written as a path ("./smollm2"). "a/b" is a repository. What has more parts is a file in
+one if it ends in .gguf, else a path. A slash in a revision is written %2F, but for refs/pr/3 and its like.
 """
 
 from __future__ import annotations
