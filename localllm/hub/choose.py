@@ -242,7 +242,7 @@ def _first_that_fits(candidates: Sequence[Candidate], machine: Machine) -> Choic
     if larger is not best and _is_repacked(best, machine) > _is_repacked(larger, machine):
         reason += f"; {larger.tag} is about as good, but llama.cpp repacks {best.tag} for this CPU, which makes prompts faster"
     elif larger is not best:
-        reason += f"; {larger.tag} is about as large, but {_why_not(larger, machine)}"
+        reason += f"; {larger.tag} is about as large, but {_why_not(larger, best, machine)}"
     return Choice(best.files, reason + ".", (), fits)
 
 
@@ -302,10 +302,12 @@ def _rank(one: Candidate, machine: Machine) -> int:
     return rank
 
 
-def _why_not(other: Candidate, machine: Machine) -> str:
+def _why_not(other: Candidate, best: Candidate, machine: Machine) -> str:
     if other.files.name.quant.startswith("IQ") and machine.on_cpu:
         return "i-quants are slow on a CPU"
-    return "of a less good kind"
+    if best.files.name.variant and not other.files.name.variant:
+        return f"{best.tag} was made with an importance matrix or trained for its type, which counts with few bits"
+    return "of an older kind, which loses more"
 
 
 def _lacks(files: FileSet) -> str:
