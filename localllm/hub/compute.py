@@ -78,7 +78,7 @@ class _Widths:
         n_embd = header.embedding_length
         heads = max((_int(count) for count in per_layer(header, "attention.head_count", 0, len(model.layers))), default=0)
         fused = shapes.get("attn_qkv", (0, 0))[1]
-        separate = shapes.get("attn_q", shapes.get("attn_q_b", (0, heads * model.head_width)))[1]
+        separate = shapes.get("attn_q", shapes.get("attn_q_b", (0, heads * max(model.key_widths, default=0))))[1]
         separate += max((layer.k_width + layer.v_width for layer in model.layers), default=0)
         # Embeddings of their own for each layer: looked up, and projected from the usual one.
         per_layer_inputs = 2 * _int(header.get("embedding_length_per_layer_input")) * len(model.layers)

@@ -15,7 +15,7 @@ from localllm.hub.gguf import Header, per_layer
 # llama_model::create_memory gives these no cache.
 _NO_CACHE = frozenset({
     "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "neo-bert", "eurobert", "wavtokenizer-dec",
-    "modern-bert", "gemma-embedding", "dream", "llada", "llada-moe", "rnd1", "t5encoder", "clip",
+    "modern-bert", "gemma-embedding", "dream", "llada", "llada-moe", "rnd1", "clip",
 })  # fmt: skip
 # llm_arch_is_recurrent: every layer keeps a state.
 _RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
@@ -64,6 +64,7 @@ _WINDOW_BY_PATTERN = frozenset({
     "gemma4", "gemma4-assistant", "granite_swa", "maple", "mimo2", "spark2_5", "step35", "dflash", "dots3note",
 })  # fmt: skip
 _GEMMA3N_LAYERS_WITH_KV = 20
+FINE_COMPRESSION = 4  # DSV4_CSA_RATIO: of so many tokens one key is kept, and one of the indexer
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ class Geometry:
         nextn_layers: Layers that predict further tokens; they keep something only in a context made for that.
         window_tokens: int, of sliding-window layers; 0: there are none.
         v_width_max: int, widest V of any layer, to which all are padded without flash attention.
-        head_width: int, values in a key of one head, for which the type of a quantised cache must have whole blocks; 0: no heads.
+        key_widths, value_widths: values in a key and in a value of one head, as they occur: the types of a quantised cache must
+            have whole blocks in each.
         has_cache: bool, False for models that see all their input at once.
         is_exact: bool, False where the cache of the architecture is more than these layers say.
     """
@@ -104,7 +106,8 @@ class Geometry:
     nextn_layers: tuple[Layer, ...]
     window_tokens: int
     v_width_max: int
-    head_width: int
+    key_widths: tuple[int, ...]
+    value_widths: tuple[int, ...]
     has_cache: bool
     is_exact: bool = True
 
@@ -118,15 +121,15 @@ def geometry(header: Header) -> Geometry:
     architecture = header.architecture
     n_all = _n_layers(header)
     n_nextn = _n_nextn(header)
-    if architecture in _NO_CACHE:
-        return Geometry(tuple(Layer() for _ in range(n_all)), (), 0, 0, 0, False)
     heads = [_int(value) for value in per_layer(header, "attention.head_count", 0, n_all)]
+    widths = _Widths(header, heads[0] if heads else 0)
+    if architecture in _NO_CACHE:
+        return Geometry(tuple(Layer() for _ in range(n_all)), (), 0, 0, (widths.key,), (widths.value,), False)
     kv_heads = [_int(value) for value in per_layer(header, "attention.head_count_kv", None, n_all)]
     if header.get("attention.head_count_kv") is None:
         kv_heads = heads
     window, windowed = _windowed(header, n_all, n_all - n_nextn)
     stateful = _stateful(header, n_all - n_nextn, kv_heads)
-    widths = _Widths(header, heads[0] if heads else 0)
     n_with_kv = _layers_with_kv(header, n_all)
     layers = []
     for at in range(n_all):
@@ -139,8 +142,10 @@ def geometry(header: Header) -> Geometry:
     # A file of nothing but NextN layers is a trunk of its own; and some hybrids give those layers cells in the trunk's cache.
     trunk = n_all if architecture in _NEXTN_IN_TRUNK else n_all - n_nextn or n_all
     has_window = window if any(windowed) else 0
-    is_exact = architecture not in ("deepseek4", "hy_v4") and header.get("ple.conv_kernel") is None
-    return Geometry(tuple(layers[:trunk]), tuple(layers[trunk:]), has_window, v_max, widths.key, True, is_exact)
+    keys = tuple(sorted({widths.key_swa if swa else widths.key for swa in windowed}))
+    values = tuple(sorted({widths.value_swa if swa else widths.value for swa in windowed}))
+    is_exact = architecture != "deepseek4" and header.get("ple.conv_kernel") is None
+    return Geometry(tuple(layers[:trunk]), tuple(layers[trunk:]), has_window, v_max, keys, values, True, is_exact)
 
 
 def _n_layers(header: Header) -> int:
@@ -262,15 +267,17 @@ class _Widths:
             return 0
         if architecture == "minimax-m3":  # its indexer is a cache like any other, of one head
             return width + self.value if at >= self._get("leading_dense_block_count", 0) else 0
-        if architecture in ("deepseek32", "deepseek4"):
+        if architecture == "deepseek32":
             return width
+        if architecture == "deepseek4":  # only with the finer of its two compressions
+            return width if per_layer(self.header, "attention.compress_ratios", 0, at + 1)[at] == FINE_COMPRESSION else 0
         if architecture in ("qwen4exp", "glm5-next") and self._get("attention.indexer.kpool", 0):
             width *= 3  # key, gate and pooled value
         # Files without a list have an indexer everywhere; but GLM 5.2, known by its context, has it in the first two layers and
         # in every fourth from the third on.
         is_sparse = architecture == "glm-dsa" and self.header.context_length >= 1 << 20
         default = at < 2 or (at - 2) % 4 == 0 if is_sparse else True
-        if architecture in ("glm-dsa", "glm5-next", "dots3note", "qwen4exp"):
+        if architecture in ("glm-dsa", "glm5-next", "dots3note", "hy_v4", "qwen4exp"):
             return width if per_layer(self.header, "attention.indexer.types", default, at + 1)[at] else 0
         return 0
 
@@ -285,7 +292,8 @@ class _Widths:
             return 3 * (conv - 1 if conv else 3) * n_heads * kda + kda * kda * n_heads
         if self.header.architecture == "minimax-01":
             return self.key * self.key * n_heads
-        return max(0, conv - 1) * (inner + 2 * get("ssm.group_count", 0) * state) + state * inner
+        groups = 0 if self.header.architecture in ("mamba", "jamba") else get("ssm.group_count", 0)
+        return max(0, conv - 1) * (inner + 2 * groups * state) + state * inner
 
 
 def _int(value: Any) -> int:

@@ -199,8 +199,8 @@ class _Plan:
         a_cell = _row_bytes(layer.k_width, options.type_k) + _row_bytes(v_width, options.type_v)
         n_bytes = cells * a_cell
         if layer.compression:
-            index = layer.index_width if layer.compression == _INDEXED_COMPRESSION else 0
-            n_bytes += _pad(self.n_cells // layer.compression) * _row_bytes(layer.k_width + index, options.type_k)
+            a_key = _row_bytes(layer.k_width, options.type_k) + _row_bytes(layer.index_width, options.type_k)
+            n_bytes += _pad(self.n_cells // layer.compression) * a_key
         else:
             n_bytes += self.n_cells * _row_bytes(layer.index_width, options.type_k)
         return n_bytes * self.n_streams
@@ -221,17 +221,12 @@ class _Plan:
         return compute_bytes(self.header, self.model, batch) + logits
 
 
-_INDEXED_COMPRESSION = 4  # DSV4_CSA_RATIO
-
-
 def _check_types(model: Geometry, options: ContextOptions) -> None:
-    for name in ("type_k", "type_v"):
-        values = _BLOCKS[getattr(options, name)][0]
-        if model.has_cache and model.head_width % values:
-            kind = getattr(options, name)
-            raise InvalidRequestError(
-                f"{name}: {kind} has blocks of {values} values, but a head of this model has {model.head_width}"
-            )
+    for name, kind, widths in (("type_k", options.type_k, model.key_widths), ("type_v", options.type_v, model.value_widths)):
+        values = _BLOCKS[kind][0]
+        uneven = [width for width in widths if width % values]
+        if uneven:
+            raise InvalidRequestError(f"{name}: {kind} has blocks of {values} values, but a head of this model has {uneven[0]}")
 
 
 def _is_loaded(name: str, header: Header, options: ContextOptions) -> bool:
