@@ -6,6 +6,7 @@ names; weights are what the tensors hold; the scratch buffer is an estimate (see
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -75,7 +76,8 @@ class MemoryEstimate:
         kv_bytes: cache of keys and values, for n_ctx cells.
         state_bytes: states of recurrent layers, for all sequences, whatever n_ctx is.
         compute_bytes: scratch memory and logits; an estimate.
-        companions_bytes: projector and draft, with the draft's own cache and scratch memory.
+        companions_bytes: projector and draft, with the draft's own cache and scratch memory; what a projector computes with is
+            only a rough guess, as it depends on the pictures.
         repack_bytes: of the weights, what the CPU keeps in another order. Once they are read, the file's own pages of these can
             leave the page cache, so they are not counted twice; while loading both are needed.
         is_exact: bool, False where kv_bytes and state_bytes are estimates, too.
@@ -139,6 +141,19 @@ def estimate(header: Header, options: ContextOptions | None = None, companions: 
         repack_bytes=_repacked(header, options),
         is_exact=model.is_exact,
     )
+
+
+def estimate_other(found: MemoryEstimate, header: Header, n_bytes: int) -> MemoryEstimate:
+    """The estimate for another quantization of the same model, of which nothing but its size was read.
+
+    Args:
+        found: MemoryEstimate of the one whose header is known.
+        header: Header of that one.
+        n_bytes: int, size of all files of the other.
+    """
+    overhead = header.file_bytes - header.n_tensor_bytes
+    loaded = found.weights_bytes / header.n_tensor_bytes if header.n_tensor_bytes else 1.0
+    return dataclasses.replace(found, weights_bytes=int(max(0, n_bytes - overhead) * loaded), repack_bytes=0)
 
 
 def repacked_types(cpu_flags: Sequence[str]) -> frozenset[str]:
@@ -266,7 +281,38 @@ def _duplicates(header: Header, options: ContextOptions) -> int:
 
 
 def _projector_bytes(projector: Header | None) -> int:
-    return projector.n_tensor_bytes if projector else 0
+    """Weights of a projector, and roughly what the largest picture or half a minute of sound takes while it is looked at."""
+    if projector is None:
+        return 0
+    return projector.n_tensor_bytes + max(
+        (
+            _encoder_bytes(projector, part)
+            for part in ("vision", "audio")
+            if f"clip.{part}.embedding_length" in projector.metadata
+        ),
+        default=0,
+    )
+
+
+# tools/mtmd/clip.cpp takes pictures of any shape with these, up to so many tokens; each is made of four patches.
+_FREE_SHAPES = ("_merger", "lfm2", "pixtral", "kimivl")
+_MAX_PATCHES = 4 * 4096
+_MAX_FRAMES = 1500  # Whisper's encoder: 30 s of sound
+
+
+def _encoder_bytes(projector: Header, part: str) -> int:
+    """What is alive in a layer of the encoder: input, norm, queries, keys and values, and the two of the feed-forward part."""
+
+    def number(key: str) -> int:
+        value = projector.metadata.get(f"clip.{part}.{key}", 0)
+        return value if isinstance(value, int) and 0 < value < 1 << 20 else 0
+
+    kind = str(projector.metadata.get(f"clip.{part}.projector_type", projector.metadata.get("clip.projector_type", "")))
+    places = _MAX_FRAMES
+    if part == "vision":
+        whole = (number("image_size") // max(1, number("patch_size"))) ** 2
+        places = max(whole, _MAX_PATCHES) if kind.endswith(_FREE_SHAPES) else min(whole, _MAX_PATCHES)
+    return places * (5 * number("embedding_length") + 2 * number("feed_forward_length")) * 4
 
 
 def _draft_bytes(draft: Header | None, options: ContextOptions) -> int:

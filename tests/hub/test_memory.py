@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import logging
@@ -18,7 +19,7 @@ from localllm.engine.params import context_params, model_params
 from localllm.errors import InvalidRequestError
 from localllm.hub.geometry import geometry
 from localllm.hub.gguf import Header, TensorInfo, read_header
-from localllm.hub.memory import Companions, ContextOptions, estimate, repacked_types
+from localllm.hub.memory import Companions, ContextOptions, estimate, estimate_other, repacked_types
 from localllm.native.handles import Context, Model
 from localllm.native.library import load
 
@@ -198,8 +199,18 @@ def test_companions_add_what_they_take(models):
     alone = estimate(model)
     both = estimate(model, companions=Companions(projector, draft))
     assert alone.companions_bytes == 0
-    assert both.companions_bytes == projector.n_tensor_bytes + estimate(draft).total_bytes
+    # The picture that it looks at has 8 x 8 patches at least, and as many as fit 4096 tokens at most.
+    picture = both.companions_bytes - projector.n_tensor_bytes - estimate(draft).total_bytes
+    assert picture == 4 * 4096 * (5 * 32 + 2 * 64) * 4
     assert both.total_bytes == alone.total_bytes + both.companions_bytes
+
+
+def test_another_quantization_of_the_same_model(smollm2):
+    header = read_header(smollm2)
+    found = estimate(header, ContextOptions(repacked=frozenset({"Q4_1"})))
+    assert estimate_other(found, header, header.file_bytes) == dataclasses.replace(found, repack_bytes=0)
+    other = estimate_other(found, header, header.file_bytes + 10**7)
+    assert (other.weights_bytes, other.kv_bytes) == (found.weights_bytes + 10**7, found.kv_bytes)
 
 
 @pytest.mark.parametrize(
