@@ -128,6 +128,8 @@ def geometry(header: Header) -> Geometry:
     kv_heads = [_int(value) for value in per_layer(header, "attention.head_count_kv", None, n_all)]
     if header.get("attention.head_count_kv") is None:
         kv_heads = heads
+    if architecture == "graniteswitch" and kv_heads:
+        kv_heads = [*kv_heads[:-1], 1]
     window, windowed = _windowed(header, n_all, n_all - n_nextn)
     stateful = _stateful(header, n_all - n_nextn, kv_heads)
     n_with_kv = _layers_with_kv(header, n_all)
@@ -166,6 +168,8 @@ def _n_nextn(header: Header) -> int:
 
 
 def _layers_with_kv(header: Header, n_all: int) -> int:
+    if header.architecture == "gemma4-assistant":  # looks at the cache of the model that it predicts for
+        return 0
     if header.architecture == "gemma3n":
         return min(n_all, _GEMMA3N_LAYERS_WITH_KV)
     return n_all - min(n_all, _int(header.get("attention.shared_kv_layers"))) if header.architecture == "gemma4" else n_all

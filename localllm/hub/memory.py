@@ -138,7 +138,7 @@ def estimate(header: Header, options: ContextOptions | None = None, companions: 
         state_bytes=plan.state_bytes(),
         compute_bytes=plan.compute_bytes(),
         companions_bytes=extra,
-        repack_bytes=_repacked(header, options),
+        repack_bytes=_repacked(header, options) + _duplicates(header, options),
         is_exact=model.is_exact,
     )
 

@@ -33,6 +33,7 @@ _QUANT_PART = re.compile(rf"{_SIDE}({_QUANT})(?![A-Za-z0-9]|_(?!imat)[A-Za-z0-9]
 _BARE_QUANT = re.compile(rf"{_SIDE}(Q[2-8])$", re.IGNORECASE)  # "model-q4.gguf": only as the very last part
 _VARIANT = re.compile(r"(?:^|(?<=[-._]))(UD|i1|qat|imat|imatrix)$", re.IGNORECASE)
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)\s*", re.IGNORECASE)
 _PARTS = re.compile(r"[-._\s]+")
 _OTHER_SPELLINGS = {"FP16": "F16", "FP32": "F32"}
 _VARIANT_SPELLINGS = {"UD": "UD", "I1": "i1", "QAT": "QAT", "IMAT": "imat", "IMATRIX": "imat"}
@@ -93,7 +94,7 @@ def parse_name(path: str) -> FileName:
     folder, _, name = path.rpartition("/")
     stem, suffix = _without_suffix(name)
     shard: tuple[int, int] | None = None
-    is_sound = suffix == ".gguf"
+    is_sound = suffix == ".gguf" and is_safe_path(path)
     if found := _SHARD.search(stem):
         number, count = int(found[1]), int(found[2])
         is_sound = is_sound and 1 <= number <= count
@@ -105,6 +106,19 @@ def parse_name(path: str) -> FileName:
         variant = _joined(variant, folder_variant)
     role, draft, is_certain = _role(stem, quant, suffix, is_sound)
     return FileName(path, base, quant, variant, shard, role, draft, is_certain)
+
+
+def is_safe_path(path: str) -> bool:
+    """Whether the path of a file in a repository may become one on this machine, whatever its system.
+
+    It is relative, normalised, with "/" between its parts, and no part means something else to any file system: no "..", drive,
+    backslash, control character, name of a device of Windows, or dot or space at an end that Windows would drop.
+    """
+    if "\\" in path or any(ord(char) < 32 or ord(char) == 127 for char in path) or re.match(r"[A-Za-z]:", path):
+        return False
+    return all(
+        part and not part.endswith((".", " ")) and not _DEVICE.fullmatch(part.partition(".")[0]) for part in path.split("/")
+    )
 
 
 def parse_tag(text: str) -> Tag | None:

@@ -29,7 +29,7 @@ from typing import Literal, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from localllm.errors import HubError, IncompleteSetError, ModelFileError, ModelNotFoundError, ReferenceFormatError
-from localllm.hub.names import FileName, parse_name, parse_tag
+from localllm.hub.names import FileName, is_safe_path, parse_name, parse_tag
 
 # Models that a Python package carries: name -> (package on the index, module, file in it).
 EMBEDDED = {
@@ -200,8 +200,7 @@ def _checked_tag(text: str, tag: str) -> str:
 
 
 def _checked_file(text: str, file: str) -> str:
-    parts = file.split("/")
-    if not all(parts) or any(part in (".", "..") for part in parts) or "\\" in file or any(ord(char) < 32 for char in file):
+    if not is_safe_path(file):
         raise _wrong(text, file, "is no path in a repository", "write folder/file.gguf")
     if not file.lower().endswith(".gguf"):
         raise _wrong(text, file, "is no GGUF file", "name a file that ends in .gguf, or leave the path out")
@@ -290,7 +289,8 @@ def resolve(reference: str | os.PathLike[str], store: Store | None = None) -> Pa
     text = os.fspath(reference)
     if not text:
         raise ModelNotFoundError(errno.ENOENT, "an empty reference names no model", text)
-    found = Reference("path", text) if isinstance(reference, os.PathLike) else parse_reference(text)
+    is_path = isinstance(reference, os.PathLike) and text.lower() not in EMBEDDED
+    found = Reference("path", text) if is_path else parse_reference(text)
     for _ in range(_MAX_ALIASES):
         if found.source != "name" or found.name.lower() in EMBEDDED:
             return _file_of(found, text, store)

@@ -152,17 +152,24 @@ def test_the_known_numbers_of_smollm2(smollm2):
     assert many > 96 * MIB and few < 24 * MIB
 
 
-def test_what_is_repacked_is_counted_beside(models, caplog, architectures, tmp_path, smollm2, builder):
-    # A model of types that this CPU repacks, if it repacks any.
+@pytest.mark.parametrize("tied", [False, True])
+def test_what_is_repacked_is_counted_beside(caplog, architectures, tmp_path, builder, tied):
+    # A model of types that this CPU repacks, if it repacks any; with an output matrix of its own, or the embeddings for one.
     kept = builder.load("qwen3")
     tensors = {
         name: ["q4_0", *entry[1:]] for name, entry in kept["tensors"].items() if entry[0] == "f16" and entry[1][0] % 32 == 0
     }
-    path = builder.build("qwen3", tmp_path, tensors=tensors)
+    if tied:
+        tensors.pop("output.weight", None)
+    path = builder.build("qwen3", tmp_path, tensors=tensors, drop=["output.weight"] if tied else [])
     flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "Features"))), "")
     options = ContextOptions(n_ctx=512, repacked=repacked_types(flags.split()))
     taken = measure(path, options, caplog, architectures)
-    assert estimate(read_header(path), options).repack_bytes / MIB == pytest.approx(taken["CPU_REPACK model"], abs=0.006)
+    header = read_header(path)
+    found = estimate(header, options)
+    assert found.repack_bytes / MIB == pytest.approx(taken["CPU_REPACK model"], abs=0.006)
+    twice = next(tensor.n_bytes for tensor in header.tensors if tensor.name == "token_embd.weight") if tied else 0
+    assert found.weights_bytes == header.n_tensor_bytes + twice * bool(found.repack_bytes)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.hub.names import FileName, match_tag, parse_name, parse_tag
+from localllm.hub.names import FileName, is_safe_path, match_tag, parse_name, parse_tag
 
 M, P, D, A, I, V, O = "model", "mmproj", "draft", "adapter", "imatrix", "vocab", "other"  # noqa: E741
 
@@ -258,6 +258,20 @@ def test_the_tag_of_a_name_leads_back_to_it(path, quant, variant, shard, role):
     tag = parse_tag(name.tag)
     assert tag is not None and (tag.quant, tag.variant) == (quant, variant)
     assert match_tag(name.tag.swapcase(), [name]).names == (name,)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../m.gguf", "a/../m.gguf", "/m.gguf", "a//m.gguf", "./m.gguf", "a\\m.gguf", "C:m.gguf", "c:/m.gguf", "nul.gguf", "a/CON/m.gguf",
+     "com1.x.gguf", "a./m.gguf", "a /m.gguf", "m\n.gguf", "m\x7f.gguf", "m.gguf/"],
+)  # fmt: skip
+def test_paths_that_lead_elsewhere_are_never_models(path):
+    assert not is_safe_path(path) and parse_name(path).role == "other"
+
+
+@pytest.mark.parametrize("path", ["m.gguf", "a/b c/m.gguf", "console.gguf", "com10/m.gguf", "a..b/m.gguf", "é/.x/m.gguf"])
+def test_paths_that_stay_where_they_are(path):
+    assert is_safe_path(path) and parse_name(path).role == "model"
 
 
 @given(st.text(max_size=60))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from localllm.errors import IncompleteSetError, ModelFileError, ModelNotFoundError, ReferenceFormatError
 from localllm.hub.catalog import Aliases
+from localllm.hub.names import is_safe_path
 from localllm.hub.reference import Reference, parse_reference, resolve
 
 
@@ -165,7 +166,7 @@ _files = st.builds(
     lambda folders, name: "/".join([*folders, name + ".gguf"]),
     st.lists(st.text("abc@: ?#%é+~", min_size=1, max_size=5).filter(str.strip), max_size=2),
     st.text("xyz@: ?#%ü-", min_size=1, max_size=6),
-)
+).filter(is_safe_path)
 _revisions = st.one_of(
     st.just(""),
     st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,9}", fullmatch=True).filter(lambda text: ".." not in text),
