@@ -20,6 +20,7 @@ from localllm.errors import HubError, ReferenceFormatError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _ALIASES = "aliases.json"
 _VERSION = 1
+_PATIENCE_SECONDS = 30  # for another program that is changing names at this moment
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,13 @@ class Aliases:
         path = self.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{path}.lock"):
+            with FileLock(f"{path}.lock", timeout=_PATIENCE_SECONDS):
                 _write(path, {"version": _VERSION, "aliases": change(self.all())})
         except OSError as error:
-            raise HubError(f"{path}: {error.strerror or 'cannot be written'}") from error
+            reason = (
+                "another program holds its lock" if isinstance(error, TimeoutError) else error.strerror or "cannot be written"
+            )
+            raise HubError(f"{path}: {reason}") from error
 
     def _parse(self, text: str) -> dict[str, str]:
         try:

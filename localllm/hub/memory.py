@@ -28,7 +28,8 @@ class ContextOptions:
 
     Attributes:
         n_ctx: int, cells of the cache in tokens, of all sequences together; 0: the length that the model was trained for.
-        parallel: int, sequences (llama.cpp's n_seq_max).
+        parallel: int, sequences that are computed together.
+        kept_sequences: int, further ones that the prefix cache keeps; llama.cpp's n_seq_max is both together.
         unified: bool, all sequences share one cache; False: each has its part.
         type_k, type_v: data types of the cache, of `KV_TYPES`.
         flash_attention: bool, llama.cpp's "auto" is on for the CPU and for every model that it knows how to do it for.
@@ -43,6 +44,7 @@ class ContextOptions:
 
     n_ctx: int = 4096
     parallel: int = 4
+    kept_sequences: int = 16
     unified: bool = True
     type_k: str = "f16"
     type_v: str = "f16"
@@ -55,8 +57,20 @@ class ContextOptions:
     mtp: bool = False
     repacked: frozenset[str] = frozenset()
 
+    @property
+    def n_sequences(self) -> int:
+        return self.parallel + self.kept_sequences
+
     def __post_init__(self) -> None:
-        for name, low in (("n_ctx", 0), ("parallel", 1), ("n_batch", 1), ("n_ubatch", 1), ("n_outputs", 0), ("n_rollback", 0)):
+        for name, low in (
+            ("n_ctx", 0),
+            ("parallel", 1),
+            ("kept_sequences", 0),
+            ("n_batch", 1),
+            ("n_ubatch", 1),
+            ("n_outputs", 0),
+            ("n_rollback", 0),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InvalidRequestError(f"{name}: {value!r} is not an integer of at least {low}")
@@ -196,10 +210,10 @@ class _Plan:
         self.n_batch = n_batch
         n_ctx = _pad(n_ctx)
         shares = options.unified and header.architecture != "deepseek4"
-        self.n_streams = 1 if shares else options.parallel
-        self.n_cells = n_ctx if options.unified else _pad(n_ctx // options.parallel)
-        self.n_ctx = n_ctx if options.unified else self.n_cells * options.parallel
-        n_window = model.window_tokens * (options.parallel if shares else 1) + self.n_ubatch
+        self.n_streams = 1 if shares else options.n_sequences
+        self.n_cells = n_ctx if options.unified else _pad(n_ctx // options.n_sequences)
+        self.n_ctx = n_ctx if options.unified else self.n_cells * options.n_sequences
+        n_window = model.window_tokens * (options.n_sequences if shares else 1) + self.n_ubatch
         self.n_window_cells = self.n_cells if options.swa_full else _pad(min(self.n_cells, n_window))
 
     def kv_bytes(self) -> int:
@@ -222,17 +236,17 @@ class _Plan:
 
     def state_bytes(self) -> int:
         n_rollback = self.options.n_rollback if self.header.architecture in ROLLBACK else 0
-        return 4 * sum(layer.state_values for layer in self.model.layers) * self.options.parallel * (1 + n_rollback)
+        return 4 * sum(layer.state_values for layer in self.model.layers) * self.options.n_sequences * (1 + n_rollback)
 
     def compute_bytes(self) -> int:
-        parallel = self.options.parallel
-        n_tokens = _pad(min(self.n_ctx, self.n_ubatch), parallel)
+        n_sequences = self.options.n_sequences
+        n_tokens = _pad(min(self.n_ctx, self.n_ubatch), n_sequences)
         n_outputs = min(n_tokens, self.options.n_outputs or self.n_batch)
         n_window = self.n_window_cells if self.model.window_tokens else 0
         # Without a cache, tokens look at those of the same batch.
         n_cells = self.n_cells if self.model.has_cache else n_tokens
-        batch = Batch(n_tokens, parallel, n_outputs, n_cells, n_window, self.options.flash_attention)
-        logits = self.header.vocab_size * parallel * 4  # where llama.cpp hands out one row for each sequence
+        batch = Batch(n_tokens, n_sequences, n_outputs, n_cells, n_window, self.options.flash_attention)
+        logits = self.header.vocab_size * n_sequences * 4  # where llama.cpp hands out one row for each sequence
         return compute_bytes(self.header, self.model, batch) + logits
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from localllm.engine.config import ContextConfig, ModelConfig
+from localllm.engine.engine import Engine
 from localllm.engine.params import context_params, model_params
 from localllm.errors import InvalidRequestError
 from localllm.hub.geometry import geometry
@@ -64,13 +65,13 @@ def files(models, trained, smollm2) -> dict[str, Path]:
 
 
 OPTIONS = {
-    "usual": ContextOptions(),
-    "short": ContextOptions(n_ctx=512, parallel=1),
-    "no-flash-attention": ContextOptions(flash_attention=False),
-    "small-batches": ContextOptions(n_ubatch=128),
-    "split": ContextOptions(n_ctx=16384, unified=False),
-    "full-windows": ContextOptions(swa_full=True, n_ctx=8192),
-    "quantised": ContextOptions(type_k="q8_0", type_v="q8_0"),
+    "usual": ContextOptions(kept_sequences=0),
+    "short": ContextOptions(kept_sequences=0, n_ctx=512, parallel=1),
+    "no-flash-attention": ContextOptions(kept_sequences=0, flash_attention=False),
+    "small-batches": ContextOptions(kept_sequences=0, n_ubatch=128),
+    "split": ContextOptions(kept_sequences=0, n_ctx=16384, unified=False),
+    "full-windows": ContextOptions(kept_sequences=0, swa_full=True, n_ctx=8192),
+    "quantised": ContextOptions(kept_sequences=0, type_k="q8_0", type_v="q8_0"),
 }
 # How far the estimate of the total may be from the truth, where that is more than 2%: the scratch memory of these tiny models is
 # most of what they take, and of the graphs of encoders and of Mamba with small batches the estimate knows less.
@@ -135,12 +136,31 @@ def test_caches_and_states_of_all_kinds_of_architectures(architectures):
         for context, (kv, state) in zip(architectures.CONTEXTS, measured[name], strict=True):
             n_ctx, parallel, unified, flash = context
             options = ContextOptions(
-                n_ctx=n_ctx, parallel=parallel, unified=unified, flash_attention=flash, n_ubatch=architectures.N_UBATCH
+                n_ctx=n_ctx,
+                parallel=parallel,
+                unified=unified,
+                flash_attention=flash,
+                n_ubatch=architectures.N_UBATCH,
+                kept_sequences=0,
             )
             found = estimate(header, options)
             if abs(found.kv_bytes / MIB - kv) > 0.021 or abs(found.state_bytes / MIB - state) > 0.006:
                 wrong[name, context] = (found.kv_bytes / MIB, kv, found.state_bytes / MIB, state)
     assert not wrong
+
+
+@pytest.mark.parametrize("name", ["smollm2", "qwen3", "gemma3", "qwen35", "lfm2", "trained"])
+def test_the_defaults_are_those_of_an_engine(files, caplog, architectures, name):
+    caplog.set_level(logging.DEBUG, "localllm.native")
+    with Engine(str(files[name])):
+        lines = [record.getMessage() for record in caplog.records]
+    kinds = ("CPU_Mapped model", "KV", "RS", "compute", "output")
+    taken = sum(architectures.said(lines, kind) for kind in kinds)
+    found = estimate(read_header(files[name]))
+    assert found.total_bytes / MIB == pytest.approx(taken, rel=0.02)
+    assert (found.kv_bytes + found.state_bytes) / MIB == pytest.approx(
+        architectures.said(lines, "KV") + architectures.said(lines, "RS"), abs=0.016
+    )
 
 
 def test_the_known_numbers_of_smollm2(smollm2):

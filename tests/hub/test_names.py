@@ -262,8 +262,8 @@ def test_the_tag_of_a_name_leads_back_to_it(path, quant, variant, shard, role):
 
 @pytest.mark.parametrize(
     "path",
-    ["../m.gguf", "a/../m.gguf", "/m.gguf", "a//m.gguf", "./m.gguf", "a\\m.gguf", "C:m.gguf", "c:/m.gguf", "nul.gguf", "a/CON/m.gguf",
-     "com1.x.gguf", "a./m.gguf", "a /m.gguf", "m\n.gguf", "m\x7f.gguf", "m.gguf/"],
+    ["../m.gguf", "a/../m.gguf", "/m.gguf", "a//m.gguf", "./m.gguf", "a\\m.gguf", "C:m.gguf", "c:/m.gguf", "nul.gguf",
+     "a/CON/m.gguf", "com1.x.gguf", "a./m.gguf", "a /m.gguf", "m\n.gguf", "m\x7f.gguf", "m.gguf/"],
 )  # fmt: skip
 def test_paths_that_lead_elsewhere_are_never_models(path):
     assert not is_safe_path(path) and parse_name(path).role == "other"
