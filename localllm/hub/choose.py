@@ -1,16 +1,16 @@
-"""Which files of a repository belong together, and which of them to take: pure policy over a listing.
+"""Which model of a repository to take: pure policy over its sets of files.
 
-A set is what llama.cpp loads as one: a file, or all shards of one. A set that is not whole is never chosen. Each choice says why.
+A set that is not whole is never chosen. Each choice says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from localllm.errors import IncompleteSetError, QuantNotFoundError
-from localllm.hub.listing import Listing, RepoFile
-from localllm.hub.names import FileName, match_tag, parse_name
+from localllm.hub.names import match_tag
+from localllm.hub.sets import FileSet
 
 # Bits per weight by name, as llama.cpp's quantize tool prints them for Llama 3.1 8B: for ranking where nothing is measured.
 _NOMINAL_BITS = {
@@ -26,62 +26,6 @@ _MAX_BITS = 8.7  # Q8_0, with the embeddings that publishers leave in higher pre
 _ABOUT_EQUAL = 0.08  # share of bits per weight within which speed and class decide
 _NATIVE_RATIO = 1.6  # a model published in MXFP4 hardly grows when it is stored as anything else
 _DEFAULT_QUANT = "Q4_K_M"
-
-
-@dataclass(frozen=True)
-class FileSet:
-    """Files that are loaded as one.
-
-    Attributes:
-        name: FileName of the first file that is there.
-        files: RepoFiles in order.
-        n_expected: int, how many there must be.
-    """
-
-    name: FileName
-    files: tuple[RepoFile, ...]
-    n_expected: int
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the files that are there."""
-        return sum(file.n_bytes for file in self.files)
-
-    @property
-    def missing(self) -> tuple[int, ...]:
-        """Numbers of the shards that are not there, from 1."""
-        have = {parse_name(file.path).shard for file in self.files}
-        return tuple(n for n in range(1, self.n_expected + 1) if (n, self.n_expected) not in have) if self.n_expected > 1 else ()
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.missing
-
-    @property
-    def path(self) -> str:
-        """Of the first file: what llama.cpp is given."""
-        return self.files[0].path
-
-
-def file_sets(listing: Listing) -> tuple[FileSet, ...]:
-    """All sets of a listing, whole or not, in the order of their first files."""
-    groups: dict[tuple[str, int], list[tuple[FileName, RepoFile]]] = {}
-    for file in listing.files:
-        name = parse_name(file.path)
-        count = name.shard[1] if name.shard else 1
-        # Without its number the path of a shard is the same for the whole set.
-        key = file.path if name.shard is None else file.path[: -len("00001-of-00001.gguf")]
-        groups.setdefault((key, count), []).append((name, file))
-    sets = []
-    for (_, count), members in groups.items():
-        members.sort(key=lambda member: member[0].shard or (0, 0))
-        sets.append(FileSet(members[0][0], tuple(file for _, file in members), count))
-    return tuple(sets)
-
-
-def models(listing: Listing) -> tuple[FileSet, ...]:
-    """The sets of a listing that are models by their names, whole or not."""
-    return tuple(one for one in file_sets(listing) if one.name.role == "model")
 
 
 @dataclass(frozen=True)
@@ -171,9 +115,21 @@ def choose_model(candidates: Sequence[Candidate], machine: Machine, repo: str, t
     if not whole:
         raise QuantNotFoundError(f"{repo} has no complete GGUF model{_listed(candidates)}")
     partial = [one for one in candidates if not one.files.is_complete]
-    warnings = tuple(f"{one.tag} is left out: {_lacks(one.files)}." for one in partial)
+    warnings = [f"{one.tag} is left out: {_lacks(one.files)}." for one in partial]
+    whole, others = _of_one_name(whole)
+    if others:
+        warnings.append(f"The repository holds other models, too ({', '.join(others)}); name a file to get one of them.")
     choice = _best(whole, machine)
     return Choice(choice.files, choice.reason, (*choice.warnings, *warnings), choice.fits)
+
+
+def _of_one_name(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+    """The candidates of the model that has most of them, and the names of the other models."""
+    by_name: dict[str, list[Candidate]] = {}
+    for one in candidates:
+        by_name.setdefault(one.files.name.base.lower(), []).append(one)
+    most = max(by_name.values(), key=len)
+    return most, [found[0].files.name.base for found in by_name.values() if found is not most]
 
 
 def _by_file(candidates: Sequence[Candidate], machine: Machine, repo: str, file: str) -> Choice:
@@ -324,38 +280,3 @@ def _listed(candidates: Sequence[Candidate]) -> str:
 
 def _gib(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """The sets of a repository by what they are for.
-
-    Attributes:
-        models, projectors, drafts, adapters: FileSets.
-        others: paths of all other files.
-    """
-
-    models: tuple[FileSet, ...] = ()
-    projectors: tuple[FileSet, ...] = ()
-    drafts: tuple[FileSet, ...] = ()
-    adapters: tuple[FileSet, ...] = ()
-    others: tuple[str, ...] = field(default=())
-
-
-def grouped(listing: Listing, roles: Mapping[str, str] | None = None) -> Grouped:
-    """Sorts the sets of a listing by role.
-
-    Args:
-        listing: Listing.
-        roles: path of a first file -> role, for those whose header has told it; None: names alone count.
-    """
-    by_role: dict[str, list[FileSet]] = {"model": [], "mmproj": [], "draft": [], "adapter": []}
-    others: list[str] = []
-    for one in file_sets(listing):
-        role = (roles or {}).get(one.path, one.name.role)
-        if role in by_role:
-            by_role[role].append(one)
-        else:
-            others += [file.path for file in one.files]
-    sets = {role: tuple(found) for role, found in by_role.items()}
-    return Grouped(sets["model"], sets["mmproj"], sets["draft"], sets["adapter"], tuple(others))

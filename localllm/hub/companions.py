@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from localllm.hub.choose import FileSet, Grouped
 from localllm.hub.gguf import Header
+from localllm.hub.sets import FileSet, Grouped
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import dataclasses
 import pytest
 
 from localllm.errors import IncompleteSetError, QuantNotFoundError
-from localllm.hub.choose import Candidate, Machine, candidate, choose_model, file_sets, grouped, models
+from localllm.hub.choose import Candidate, Machine, candidate, choose_model
 from localllm.hub.companions import choose_companions
-from localllm.hub.gguf import Header, TensorInfo
+from localllm.hub.gguf import Header, TensorInfo, read_header
 from localllm.hub.listing import Listing, RepoFile
+from localllm.hub.sets import file_sets, grouped, models, role_of
 
 GIB = 2**30
 AVX2 = frozenset({"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"})
@@ -141,6 +142,13 @@ def test_a_tag_that_two_models_have_names_the_files():
         choose_model(found, Machine(), "org/repo", file="c.gguf")
 
 
+def test_of_several_models_the_one_with_most_files_is_meant():
+    names = ["small-Q8_0.gguf", "Large-Q4_0.gguf", "large-UD-Q4_K_XL.gguf", "tiny.gguf"]
+    choice = choose_model([candidate(one) for one in models(listing(*names))], Machine(), "org/repo")
+    assert choice.files.path == "large-UD-Q4_K_XL.gguf"
+    assert "small, tiny" in choice.warnings[0]
+
+
 def test_what_is_not_whole_is_never_chosen():
     found = [candidate(one) for one in models(listing("m-Q8_0-00001-of-00002.gguf", "m-Q4_0.gguf"))]
     choice = choose_model(found, Machine(), "org/repo")
@@ -161,6 +169,20 @@ def test_sets_by_role_and_what_a_header_says_counts_more():
     assert [len(found) for found in (by_name.models, by_name.projectors, by_name.drafts, by_name.adapters)] == [2, 1, 1, 1]
     assert by_name.others == ("README.md", "imatrix.gguf")
     assert [one.path for one in grouped(files, {"x-style.gguf": "adapter"}).adapters] == ["x-style.gguf", "lora-F16.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("qwen3", "model"), ("gemma3-mmproj", "mmproj"), ("qwen35-mtp-head", "draft"), ("qwen3-lora", "adapter"),
+     ("qwen3-vocab-only", "vocab"), ("bert", "model")],
+)  # fmt: skip
+def test_roles_by_header(models, name, role):
+    assert role_of(read_header(models[name])) == role
+
+
+def test_roles_by_header_of_what_is_no_model():
+    assert role_of(header("wavtokenizer-dec")) == "other"
+    assert role_of(header("imatrix", (), **{"general.type": "imatrix"})) == "imatrix"
 
 
 # ---- companions
