@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import re
 import struct
 from collections import Counter
@@ -42,6 +43,7 @@ _RANGE_ENDS = (1 << 18, 1 << 20, 1 << 22, *range(1 << 24, MAX_HEADER_BYTES + 1, 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _SCALAR_READERS = {kind: struct.Struct("<" + code) for kind, code in _SCALARS.items()}
 _STRING, _ARRAY = 8, 9
+_ENTRIES = {n: struct.Struct(f"<{n}QIQ") for n in range(1, MAX_DIMENSIONS + 1)}  # of a tensor: dimensions, type, offset
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _PADDING = re.compile(rb"\[PAD\d*\]")  # what converters append to a vocabulary to get a round number of embeddings
 
@@ -80,10 +82,7 @@ class TensorInfo:
 
     @property
     def n_elements(self) -> int:
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -170,15 +169,13 @@ class _Parser:
         n_dims = self.u32("dimensions")
         if not 1 <= n_dims <= MAX_DIMENSIONS:
             raise self.fail(f"tensor {name!r} has {n_dims} dimensions")
-        shape = struct.unpack(f"<{n_dims}Q", self.take(8 * n_dims, "dimension"))
-        type_number = self.u32("tensor type")
-        offset = self.u64("tensor offset")
+        reader = _ENTRIES[n_dims]
+        *extents, type_number, offset = reader.unpack(self.take(reader.size, "a tensor's dimensions, type and offset"))
+        shape = tuple(extents)
         if type_number not in TENSOR_TYPES:
             raise self.fail(f"tensor {name!r} has the unknown type {type_number}")
         type_name, block_values, block_bytes = TENSOR_TYPES[type_number]
-        n_elements = 1
-        for extent in shape:
-            n_elements *= extent
+        n_elements = math.prod(shape)
         if not 0 < n_elements < 1 << 60:
             raise self.fail(f"tensor {name!r} has the impossible shape {list(shape)}")
         if shape[0] % block_values:
