@@ -45,6 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _REVISION = re.compile(r"[A-Za-z0-9._/+-]+")
 _LONG_REVISION = re.compile(r"refs/(?:pr|convert|heads|tags)/[^/:]+")
 _OLLAMA_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_OTHER_KINDS = ("datasets", "spaces")
 _MAX_ALIASES = 8
 
 
@@ -58,7 +59,8 @@ class Reference:
         revision: str, branch, tag or commit of a repository; "" for its main branch.
         tag: str, quantization as it was written, or Ollama's tag; "" for none.
         file: str, path of a file in a repository; "" for none.
-        endpoint: str, scheme and host of another server than the usual one, e.g. "http://hub.example:8080"; "" for the usual.
+        endpoint: str, scheme and host (and path) of another server than the usual one, e.g. "http://hub.example:8080"; "" for the
+            usual.
     """
 
     source: Source
@@ -76,6 +78,9 @@ class Reference:
             return f"ollama:{self.name}{tag}"
         revision = f"@{_printed_revision(self.revision)}" if self.revision else ""
         file = f"/{quote(self.file, safe=_SAFE) if self.endpoint else self.file}" if self.file else ""
+        if urlsplit(self.endpoint).path:  # then only a link tells where the server's own path ends
+            link = "resolve" if file else "tree"
+            return f"{self.endpoint}/{self.name}/{link}/{quote(self.revision or 'main', safe='')}{tag}{file}"
         start = f"{self.endpoint}/" if self.endpoint else ""
         return f"{start}{self.name}{revision}{tag}{file}"
 
@@ -167,8 +172,8 @@ def _hub(text: str, rest: str, endpoint: str = "") -> Reference:
         if not _REPO_PART.fullmatch(part):
             remedy = "a repository is written org/repo, with letters, digits, '-', '_' and '.'"
             raise _wrong(text, part, "cannot be a part of a repository's name", remedy)
-    if owner in ("datasets", "spaces"):
-        raise _wrong(text, owner, "is not a kind of repository that holds models", "write the model's repository")
+    if owner in _OTHER_KINDS:
+        raise _wrong(text, owner, "is not a kind of repository that holds models", "write the model's own repository")
     after = after[len(repo) :]
     revision = ""
     if after.startswith("@"):
@@ -221,8 +226,14 @@ def _from_url(text: str) -> Reference:
     endpoint = "" if host.lower() in _HUB_HOSTS else f"{url.scheme.lower()}://{shown}{f':{port}' if port else ''}"
     path = url.path.strip("/").removeprefix("models/") if not endpoint else url.path.strip("/")
     parts = path.split("/")
-    if len(parts) >= 3 and parts[2] in _LINKS:
-        return _from_link(text, parts, endpoint)
+    link = next((at for at in range(2, len(parts)) if parts[at] in _LINKS), 0)
+    if parts[0] in _OTHER_KINDS or (link > 2 and parts[link - 3] in _OTHER_KINDS):
+        raise _wrong(text, path, "is not a repository of models", "write the model's own repository")
+    if link > 2 and not endpoint:
+        raise _wrong(text, path, "has a part too many", "copy it from the browser's address bar")
+    if link:
+        server = "/".join(["", *parts[: link - 2]])
+        return _from_link(text, parts[link - 2 :], endpoint + server if endpoint else endpoint)
     return _hub(text, _unquoted(path), endpoint)
 
 

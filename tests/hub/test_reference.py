@@ -98,6 +98,10 @@ PARSED = [
     ("https://huggingface.co/org/repo/resolve/refs/pr/3/x.gguf", Reference(HUB, "org/repo", "refs/pr/3", file="x.gguf")),
     ("http://127.0.0.1:8080/org/repo:Q4_0", Reference(HUB, "org/repo", tag="Q4_0", endpoint="http://127.0.0.1:8080")),
     ("https://Hub.Example/org/repo/resolve/main/x.gguf", Reference(HUB, "org/repo", "main", file="x.gguf", endpoint="https://hub.example")),
+    ("https://mirror.example/hf/hub/org/repo/resolve/v1/a%20b.gguf",
+     Reference(HUB, "org/repo", "v1", file="a b.gguf", endpoint="https://mirror.example/hf/hub")),
+    ("https://mirror.example/hf/org/repo/tree/main:Q4_0",
+     Reference(HUB, "org/repo", "main", "Q4_0", endpoint="https://mirror.example/hf")),
     ("http://[::1]:80/org/repo@v1", Reference(HUB, "org/repo", "v1", endpoint="http://[::1]:80")),
     ("ollama:llama3.2", Reference("ollama", "llama3.2")),
     ("ollama:llama3.2:1b", Reference("ollama", "llama3.2", tag="1b")),
@@ -134,7 +138,11 @@ def test_what_a_text_means(text, reference):
         ("org/repo@", "''", "branch"), ("org/repo@a..b", "a..b", "branch"), ("org/repo@:Q4_0", "''", "branch"),
         ("org/repo@main/readme.md", "readme.md", ".gguf"), ("hf://org/repo/../../x.gguf", "../../x.gguf", "folder/file.gguf"),
         ("hf://org/repo/a//x.gguf", "a//x.gguf", "folder/file.gguf"), ("hf://org/repo/a\\x.gguf", "x.gguf", "folder/file.gguf"),
-        ("https://huggingface.co/datasets/org/repo", "org", ""), ("https://huggingface.co/org", "org", "org/repo"),
+        ("https://huggingface.co/datasets/org/repo", "datasets", "own repository"), ("hf://spaces/x", "spaces", "own repository"),
+        ("https://hf.co/datasets/org/repo/blob/main/x.gguf", "datasets", "own repository"),
+        ("https://hub.example/spaces/org/repo/blob/main/x.gguf", "spaces", "own repository"),
+        ("https://hf.co/one/org/repo/blob/main/x.gguf", "one/org/repo", "address bar"),
+        ("https://huggingface.co/org", "org", "org/repo"),
         ("https:///org/repo", "host", "https://host"), ("https://user:secret@huggingface.co/org/repo", "HF_TOKEN", "HF_TOKEN"),
         ("https://huggingface.co/org/repo/blob/main", "names no file", "address"), ("https://h:x/org/repo", "address", "browser"),
         ("https://huggingface.co/org/repo/resolve/main/README.md", "README.md", ".gguf"),
@@ -176,9 +184,10 @@ _revisions = st.one_of(
 
 @given(
     owner=_part, repo=_part, revision=_revisions, tag=_tags, file=st.one_of(st.just(""), _files),
-    endpoint=st.sampled_from(["", "http://127.0.0.1:8080", "https://hub.example"]),
+    endpoint=st.sampled_from(["", "http://127.0.0.1:8080", "https://hub.example", "https://mirror.example/hf"]),
 )  # fmt: skip
 def test_a_reference_to_the_hub_is_printed_as_it_is_read(owner, repo, revision, tag, file, endpoint):
+    revision = revision or ("main" if "mirror" in endpoint else "")
     reference = Reference(HUB, f"{owner}/{repo}", revision, "" if file else tag, file, endpoint)
     text = str(reference) if endpoint else f"hf://{reference}"
     assert parse_reference(text, no_path) == reference
