@@ -83,3 +83,37 @@ class TemplateError(ModelError, ValueError):
 
 class GrammarError(LocalLLMError, ValueError):
     """A grammar or JSON schema is not valid."""
+
+
+class HubError(LocalLLMError):
+    """Base class of errors about references, repositories, downloads and the store of models."""
+
+
+class ReferenceFormatError(HubError, ValueError):
+    """A reference to a model is not written as one; the message says which part is wrong and how to write it."""
+
+
+class QuantNotFoundError(HubError):
+    """No complete model in the repository has this quantization, or several have it; the message lists what there is."""
+
+
+class CorruptFileError(HubError, OSError):
+    """A file's content is not what its size or checksum says; the message says how to get a good one."""
+
+
+class IncompleteSetError(HubError):
+    """A model in several files lacks some of them, or they do not belong together; the message names them."""
+
+
+class DoesNotFitError(HubError, MemoryError):
+    """A model needs more memory than there is.
+
+    Attributes:
+        needed_bytes: int, what it would take.
+        free_bytes: int, what is free.
+    """
+
+    def __init__(self, message: str, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes

@@ -1,75 +1,45 @@
-"""Reads the header of a GGUF file: metadata and tensor table, no weights.
-
-Format: the GGUF specification in ggml's repository (docs/gguf.md), versions 2 and 3, little-endian. The file is not trusted:
-every count, length and offset is checked against the file's size before anything is read or allocated.
-"""
+"""What the header of a GGUF file says: metadata and tensor table, no weights, and the facts that follow from them."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
-import io
 import os
-import struct
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from localllm.errors import ModelFileError, ModelNotFoundError
+from localllm.errors import IncompleteSetError, ModelFileError, ModelNotFoundError
+from localllm.hub.gguf_parse import KEPT_NUMBERS, TEMPLATE, TENSOR_TYPES, LongArray, ReadRange, TensorInfo, parse
+from localllm.hub.names import parse_name
 
-MAX_METADATA_KEYS = 1 << 16
-MAX_TENSORS = 1 << 20
-MAX_KEY_BYTES = 1 << 16
-MAX_STRING_BYTES = 1 << 26
-MAX_ARRAY_DEPTH = 4
-KEPT_ARRAY_ITEMS = 64  # of longer arrays only the length is kept: a vocabulary is not a fact about a model
+__all__ = ["TENSOR_TYPES", "Header", "LongArray", "TensorInfo", "merge_shards", "parse_header", "read_header", "read_model"]
 
-# Value types of metadata, by GGUF's numbers: struct format of the fixed-size ones.
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
-
-# ggml's tensor types: number -> (name, values per block, bytes per block). From ggml.h and ggml-common.h of the pinned source;
-# a test compares them with the library.
-TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 36), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class LongArray:
-    """An array of metadata that was counted but not kept."""
-
-    length: int
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One entry of the tensor table. `shape` in ggml's order (fastest first); offset from the start of the tensor data."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: str
-    n_bytes: int
-    offset_bytes: int
-
-    @property
-    def n_elements(self) -> int:
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+# Architectures that predict for another model and cannot stand alone, and of which kind they are. From the pinned source:
+# each needs the context of its target (llama-context.cpp), lilicorr-head is ours.
+_DRAFTS = {"eagle3": "eagle3", "dflash": "dflash", "gemma4-assistant": "mtp", "lilicorr-head": "lilicorr"}
+# Architectures whose tokens are, or become, sound: family of speech. From src/models and tools/mtmd of the pinned source.
+_SPEECH = {"pockettts": "pockettts", "qwen3tts": "qwen3tts", "wavtokenizer-dec": "wavtokenizer"}
+_GENERATORS = {"pockettts_gen": "pockettts", "qwen3tts_gen": "qwen3tts", "soprano": "soprano"}
 
 
 @dataclass(frozen=True)
 class Header:
-    """Metadata and tensors of one GGUF file, and the facts that follow from them."""
+    """Metadata and tensors of one GGUF file, or of the files of a set together.
+
+    Attributes:
+        path: str, the file, or the first one of the set, as errors name it.
+        version: int, of the format.
+        metadata: what the file says of itself. Arrays that are too long to be facts are LongArrays.
+        tensors: TensorInfos in the file's order.
+        data_offset_bytes: int, where the tensor data begin.
+        file_bytes: int, size of the file, or of all files.
+        tokens_hash: str, the same for two models whose vocabularies have the same texts; padding at the end does not count.
+        n_files: int, files that the tensors are from.
+    """
 
     path: str
     version: int
@@ -77,7 +47,8 @@ class Header:
     tensors: tuple[TensorInfo, ...]
     data_offset_bytes: int
     file_bytes: int
-    _facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    tokens_hash: str = field(default="", repr=False)
+    n_files: int = 1
 
     def get(self, suffix: str) -> Any:
         """A value of the architecture's own keys, e.g. `get("context_length")` for `llama.context_length`; None if missing."""
@@ -115,6 +86,12 @@ class Header:
         return _text(self.metadata.get("tokenizer.chat_template"))
 
     @property
+    def chat_templates(self) -> dict[str, str]:
+        """All templates of the file by name; the usual one is "default", others are for tool use or retrieval, say."""
+        found = {key[len(TEMPLATE) + 1 :]: value for key, value in self.metadata.items() if key.startswith(TEMPLATE + ".")}
+        return {"default": self.chat_template, **found} if self.chat_template else found
+
+    @property
     def special_tokens(self) -> dict[str, int]:
         """Ids of the special tokens that the file names, e.g. {"bos": 1, "eos": 2}."""
         prefix, suffix = "tokenizer.ggml.", "_token_id"
@@ -139,10 +116,59 @@ class Header:
     @functools.cached_property
     def quantization(self) -> str:
         """The tensor type that holds most of the bytes, e.g. "Q4_K"."""
+        return next(iter(self.tensor_types), "")
+
+    @functools.cached_property
+    def tensor_types(self) -> dict[str, int]:
+        """Bytes by tensor type, the largest share first. The name of a file says less, and may be wrong."""
         by_type: Counter[str] = Counter()
         for tensor in self.tensors:
             by_type[tensor.type] += tensor.n_bytes
-        return by_type.most_common(1)[0][0] if by_type else ""
+        return dict(by_type.most_common())
+
+    @property
+    def n_layer_nextn(self) -> int:
+        """Layers that predict further tokens (multi-token prediction); they come last and are no part of the trunk."""
+        return min(_count(self.get("nextn_predict_layers")), self.block_count)
+
+    @functools.cached_property
+    def modalities(self) -> frozenset[str]:
+        """What a projector turns into embeddings ("image", "audio") or makes of them ("speech"); empty for other files."""
+        if self.kind != "projector":
+            return frozenset()
+        keys = {"image": "clip.has_vision_encoder", "audio": "clip.has_audio_encoder", "speech": "clip.has_gen_audio_encoder"}
+        found = {what for what, key in keys.items() if self.metadata.get(key) is True}
+        # Files from before these keys existed are for images.
+        return frozenset(found or {"image"})
+
+    @property
+    def projection_length(self) -> int:
+        """Values in an embedding that a projector gives, which must be the model's `embedding_length`; 0 if it does not say."""
+        for part in ("vision", "audio", "gen.audio"):
+            if length := _count(self.metadata.get(f"clip.{part}.projection_dim")):
+                return length
+        return 0
+
+    @property
+    def speech(self) -> str:
+        """The family of speech models that the file belongs to, e.g. "qwen3tts" for its model and its projector; "" for none."""
+        if self.architecture == "clip":
+            return _GENERATORS.get(_text(self.metadata.get("clip.gen.audio.projector_type")), "")
+        if _text(self.metadata.get("tokenizer.ggml.pre")) == "soprano":
+            return "soprano"
+        return _SPEECH.get(self.architecture, "")
+
+    @functools.cached_property
+    def draft_kind(self) -> str:
+        """How a draft predicts: "eagle3", "dflash", "dspark", "lilicorr" or "mtp"; "" for files that are no drafts."""
+        if self.kind != "draft":
+            return ""
+        names = {tensor.name for tensor in self.tensors}
+        if self.architecture == "dflash" and any(name.startswith("lilicorr.") for name in (*names, *self.metadata)):
+            return "lilicorr"
+        if self.architecture == "dflash" and "markov_w1.weight" in names:
+            return "dspark"
+        return _DRAFTS.get(self.architecture, "mtp")
 
     @functools.cached_property
     def kind(self) -> str:
@@ -157,11 +183,11 @@ class Header:
             return "adapter"
         if self.architecture == "controlvector":
             return "control vector"
-        if self.architecture in ("eagle3", "dflash"):
+        if self.architecture in _DRAFTS:
             return "draft"
         if not self.architecture or file_type not in ("", "model"):
             return "other"
-        split = _count(self.metadata.get("split.count")) > 1
+        split = _count(self.metadata.get("split.count")) > self.n_files
         if not self.tensors:
             return "model" if split else "vocabulary"
         has_trunk = any(tensor.name.startswith("blk.0.") for tensor in self.tensors)
@@ -186,9 +212,13 @@ def read_header(path: str | os.PathLike[str]) -> Header:
             raise ModelFileError(errno.EISDIR, "is a directory; give the GGUF file in it", name)
         if Path(name).exists() and not Path(name).is_file():
             raise ModelFileError(errno.EINVAL, "not a regular file", name)
-        # Reads ahead in large steps: a vocabulary is a hundred thousand short strings.
-        with Path(name).open("rb", buffering=1 << 20) as file:
-            return _Reader(file, name).header()
+        with Path(name).open("rb") as file:
+
+            def read(start: int, length: int) -> bytes:
+                file.seek(start)
+                return file.read(length)
+
+            return parse_header(read, os.fstat(file.fileno()).st_size, name)
     except FileNotFoundError as error:
         raise ModelNotFoundError(errno.ENOENT, "no such file", name) from error
     except ModelFileError:
@@ -199,140 +229,93 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         raise ModelFileError(error.errno, error.strerror or "cannot be read", name) from error
 
 
-class _Reader:
-    """Reads forward through a header; every failure names the file and what is wrong with it."""
+def parse_header(read: ReadRange, total_bytes: int, name: str) -> Header:
+    """Reads and checks a header from anywhere, e.g. from a server that answers ranges.
 
-    def __init__(self, file: BinaryIO, path: str) -> None:
-        self.path = path
-        self.size = os.fstat(file.fileno()).st_size if hasattr(file, "fileno") else 0
-        self.file = file
-        self.at = 0
+    Reads from the start, the first 256 KiB, then up to 1, 4, 16 MiB and so on, until the header ends; never more than 64 MiB.
 
-    def fail(self, reason: str) -> ModelFileError:
-        return ModelFileError(errno.EINVAL, reason, self.path)
+    Args:
+        read: called with start and length in bytes, gives exactly those; what it raises is passed on.
+        total_bytes: int, size of the whole file.
+        name: str, what errors call the file, and the header's path.
 
-    def header(self) -> Header:
-        if self.size == 0:
-            raise self.fail("the file is empty")
-        magic = self.file.read(4)
-        self.at = 4
-        if magic != b"GGUF":
-            raise self.fail(f"not a GGUF file: it begins with {magic!r}")
-        version = self.number("I", "version")
-        if version not in (2, 3):
-            swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
-            hint = "; it is big-endian" if swapped in (2, 3) else ""
-            raise self.fail(f"GGUF version {version} is not supported{hint}")
-        n_tensors = self.count("number of tensors", MAX_TENSORS)
-        n_keys = self.count("number of metadata keys", MAX_METADATA_KEYS)
-        metadata = self.metadata(n_keys)
-        alignment = metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1) or alignment > 1 << 20:
-            raise self.fail(f"general.alignment is {alignment!r}, not a power of two")
-        entries = [self.tensor(alignment) for _ in range(n_tensors)]
-        data_offset = -(-self.at // alignment) * alignment
-        self.check_tensors(entries, data_offset)
-        return Header(self.path, version, metadata, tuple(entries), data_offset, self.size)
+    Raises:
+        ModelFileError: Empty, not a GGUF, damaged, or shorter than its tensors.
+    """
+    found = parse(read, total_bytes, name)
+    return Header(name, found.version, found.metadata, found.tensors, found.data_offset_bytes, total_bytes, found.tokens_hash)
 
-    def metadata(self, n_keys: int) -> dict[str, Any]:
-        metadata: dict[str, Any] = {}
-        for _ in range(n_keys):
-            key = self.string("a metadata key", MAX_KEY_BYTES)
-            if key in metadata:
-                raise self.fail(f"the metadata key {key!r} appears twice")
-            metadata[key] = self.value(self.number("I", "value type"), key, 0)
-        return metadata
 
-    def tensor(self, alignment: int) -> TensorInfo:
-        name = self.string("a tensor name", MAX_KEY_BYTES)
-        n_dims = self.number("I", "dimensions")
-        if not 1 <= n_dims <= 4:
-            raise self.fail(f"tensor {name!r} has {n_dims} dimensions")
-        shape = tuple(self.number("Q", "dimension") for _ in range(n_dims))
-        type_number = self.number("I", "tensor type")
-        offset = self.number("Q", "tensor offset")
-        if type_number not in TENSOR_TYPES:
-            raise self.fail(f"tensor {name!r} has the unknown type {type_number}")
-        type_name, block_values, block_bytes = TENSOR_TYPES[type_number]
-        n_elements = 1
-        for extent in shape:
-            n_elements *= extent
-        if not 0 < n_elements < 1 << 60:
-            raise self.fail(f"tensor {name!r} has the impossible shape {list(shape)}")
-        if shape[0] % block_values:
-            raise self.fail(f"tensor {name!r}: rows of {shape[0]} values do not divide into blocks of {type_name}")
-        if offset % alignment:
-            raise self.fail(f"tensor {name!r} is not aligned to {alignment} bytes")
-        return TensorInfo(name, shape, type_name, n_elements // block_values * block_bytes, offset)
+def read_model(path: str | os.PathLike[str]) -> Header:
+    """Reads the header of a model that may lie in several files, side by side, and checks that they belong together.
 
-    def check_tensors(self, entries: list[TensorInfo], data_offset: int) -> None:
-        names = Counter(entry.name for entry in entries)
-        for name, times in names.most_common(1):
-            if times > 1:
-                raise self.fail(f"the tensor {name!r} appears twice")
-        needed = max((data_offset + entry.offset_bytes + entry.n_bytes for entry in entries), default=0)
-        if needed > self.size:
-            raise self.fail(f"truncated: {self.size:,} bytes, but its tensors need {needed:,}; download it again")
+    Args:
+        path: the file, or the first file of the set.
 
-    def value(self, kind: int, key: str, depth: int) -> Any:
-        if kind in _SCALARS:
-            return self.number(_SCALARS[kind], f"the value of {key!r}")
-        if kind == _STRING:
-            return self.string(f"the value of {key!r}", MAX_STRING_BYTES)
-        if kind == _ARRAY:
-            return self.array(key, depth + 1)
-        raise self.fail(f"the metadata key {key!r} has the unknown type {kind}")
+    Returns:
+        Header with the metadata of the first file and the tensors of all.
 
-    def array(self, key: str, depth: int) -> Any:
-        if depth > MAX_ARRAY_DEPTH:
-            raise self.fail(f"the metadata key {key!r} is nested too deeply")
-        kind = self.number("I", "array type")
-        length = self.number("Q", "array length")
-        item_bytes = struct.calcsize("<" + _SCALARS[kind]) if kind in _SCALARS else 8
-        if length * item_bytes > self.size - self.at:
-            raise self.fail(f"truncated, or damaged: the array {key!r} claims {length:,} items")
-        if length <= KEPT_ARRAY_ITEMS:
-            return tuple(self.value(kind, key, depth) for _ in range(length))
-        if kind in _SCALARS:
-            self.skip(length * item_bytes)
-        else:
-            for _ in range(length):
-                self.skip_string() if kind == _STRING else self.value(kind, key, depth)
-        return LongArray(length)
+    Raises:
+        IncompleteSetError: A file of the set is missing, or is not a part of it; or `path` is not the first.
+        ModelNotFoundError, ModelFileError: As for `read_header`.
+    """
+    first = read_header(path)
+    count = _count(first.metadata.get("split.count"))
+    if count < 2:
+        return first
+    given = Path(path)
+    shard = parse_name(given.name).shard
+    if shard is None or shard != (1, count):
+        raise IncompleteSetError(f"{path}: one of {count} files, but not named as the first, ...-00001-of-{count:05d}.gguf")
+    head = given.name[: -len("-00001-of-00001.gguf")]
+    others = [given.with_name(f"{head}-{number:05d}-of-{count:05d}{given.suffix}") for number in range(2, count + 1)]
+    missing = [other.name for other in others if not other.is_file()]
+    if missing:
+        raise IncompleteSetError(f"{path}: {len(missing)} of its {count} files are missing: {', '.join(missing[:4])}")
+    return merge_shards([first, *(read_header(other) for other in others)])
 
-    def count(self, what: str, limit: int) -> int:
-        found = self.number("Q", what)
-        if found > limit:
-            raise self.fail(f"damaged: the {what} is {found:,}")
-        return int(found)
 
-    def number(self, code: str, what: str) -> Any:
-        data = self.take(struct.calcsize("<" + code), what)
-        return struct.unpack("<" + code, data)[0]
+def merge_shards(headers: Sequence[Header]) -> Header:
+    """The header of a set: metadata of the first file, tensors and bytes of all.
 
-    def string(self, what: str, limit: int) -> str:
-        length = self.number("Q", what)
-        if length > limit:
-            raise self.fail(f"damaged: {what} claims {length:,} bytes")
-        return self.take(length, what).decode("utf-8", errors="replace")
+    Args:
+        headers: of every file of the set, in order.
 
-    def skip_string(self) -> None:
-        self.skip(self.number("Q", "string length"))
+    Raises:
+        IncompleteSetError: They are not all, not in order, or not of one set.
+    """
+    first = headers[0]
+    for number, header in enumerate(headers):
+        said = (header.metadata.get("split.no", 0), header.metadata.get("split.count", 1))
+        if said != (number, len(headers)) and len(headers) > 1:
+            raise IncompleteSetError(
+                f"{header.path}: says it is file {said[0]} of {said[1]}, taken as {number} of {len(headers)}"
+            )
+    tensors = tuple(tensor for header in headers for tensor in header.tensors)
+    expected = first.metadata.get("split.tensors.count", len(tensors))
+    if len({tensor.name for tensor in tensors}) != len(tensors) or len(tensors) != expected:
+        raise IncompleteSetError(
+            f"{first.path}: its {len(headers)} files hold {len(tensors)} tensors, not the {expected} of the set"
+        )
+    n_bytes = sum(header.file_bytes for header in headers)
+    return dataclasses.replace(first, tensors=tensors, file_bytes=n_bytes, n_files=len(headers))
 
-    def take(self, n_bytes: int, what: str) -> bytes:
-        if n_bytes > self.size - self.at:
-            raise self.fail(f"truncated: the file ends within {what}")
-        data = self.file.read(n_bytes)
-        if len(data) != n_bytes:
-            raise self.fail(f"truncated: the file ends within {what}")
-        self.at += n_bytes
-        return data
 
-    def skip(self, n_bytes: int) -> None:
-        if n_bytes > self.size - self.at:
-            raise self.fail("truncated: the file ends within the metadata")
-        self.file.seek(n_bytes, io.SEEK_CUR)
-        self.at += n_bytes
+def per_layer(header: Header, suffix: str, default: Any, n_layers: int) -> tuple[Any, ...]:
+    """A value of the architecture that may be one for all layers, or one for each.
+
+    Args:
+        header: Header.
+        suffix: str, the key without the architecture.
+        default: for layers that the file says nothing about.
+        n_layers: int, entries to give.
+    """
+    value = header.get(suffix)
+    if isinstance(value, tuple) and len(value) <= KEPT_NUMBERS:
+        return (*value[:n_layers], *[default] * (n_layers - len(value)))
+    if isinstance(value, (bool, int, float)):
+        return (value,) * n_layers
+    return (default,) * n_layers
 
 
 def _text(value: Any) -> str:
