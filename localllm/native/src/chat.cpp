@@ -1,8 +1,10 @@
 // Chat templates: messages to a prompt, an answer back to a message.
 #include "guard.h"
+#include "template_limit.h"
 #include "tools.h"
 
 #include "chat.h"
+#include "jinja/lexer.h"
 #include "json-schema-to-grammar.h"
 
 #include <algorithm>
@@ -25,16 +27,63 @@ namespace {
 constexpr const char * CHAT_KIND = "chat";
 constexpr const char * PARSER_KIND = "parser";
 
+constexpr size_t MAX_TEMPLATE_BYTES = 1 << 20;
+// Within one pair of braces; a long chain of operators is a deep tree.
+constexpr size_t MAX_TAG_TOKENS = 4096;
+
+void check_size(const std::string & source) {
+    if (source.size() > MAX_TEMPLATE_BYTES) {
+        throw lm_error(LM_TEMPLATE, "the template has more than " + std::to_string(MAX_TEMPLATE_BYTES) + " bytes");
+    }
+    size_t in_tag = 0;
+    for (const auto & token : jinja::lexer().tokenize(source).tokens) {
+        const bool opens = token.t == jinja::token::open_statement || token.t == jinja::token::open_expression;
+        in_tag = opens ? 0 : in_tag + 1;
+        if (in_tag > MAX_TAG_TOKENS) {
+            throw lm_error(LM_TEMPLATE,
+                           "the template has an expression of more than " + std::to_string(MAX_TAG_TOKENS) + " words");
+        }
+    }
+}
+
+// Runs what runs a template.
+template <typename F> void within_limits(F && body) {
+    const lm_template_limit limit;
+    try {
+        body();
+    } catch (const std::exception &) {
+        if (limit.broken()) {
+            throw lm_error(LM_TEMPLATE, limit.broken());
+        }
+        throw;
+    }
+}
+
+bool knows_calls(const lm_chat & chat, const common_chat_templates_inputs & inputs) {
+    try {
+        std::call_once(chat.looked, [&] { chat.knows_calls = lm_knows_calls(chat.templates.get(), inputs); });
+    } catch (const std::exception &) {
+        // These tools are too much for the template: lm_apply_template finds a way, or says why not.
+        return true;
+    }
+    return chat.knows_calls;
+}
+
+void require_parsable(const std::string & source) {
+    check_size(source);
+    common_chat_template(source, "", "");
+}
+
 // llama.cpp loses the reason on its way out of a template that it cannot parse; this asks the parser itself.
 void require_parsable(const llama_model * model, const char * source) {
     if (source && *source) {
-        common_chat_template(source, "", "");
+        require_parsable(std::string(source));
         return;
     }
     for (const char * name : {static_cast<const char *>(nullptr), "tool_use"}) {
         const char * own = llama_model_chat_template(model, name);
         if (own) {
-            common_chat_template(own, "", "");
+            require_parsable(std::string(own));
         }
     }
 }
@@ -197,10 +246,12 @@ lm_status lm_chat_create(const llama_model * model, const char * source, lm_chat
     return lm_guard(LM_TEMPLATE, [&] {
         lm_require(model || (source && *source), "model: NULL, and no template text");
         lm_require(out, "out: NULL");
-        require_parsable(model, source);
         auto chat = std::make_unique<lm_chat>();
         chat->model = model;
-        chat->templates = common_chat_templates_init(model, source ? source : "");
+        within_limits([&] {
+            require_parsable(model, source);
+            chat->templates = common_chat_templates_init(model, source ? source : "");
+        });
         lm_handle_add(chat.get(), CHAT_KIND);
         *out = chat.release();
     });
@@ -241,12 +292,12 @@ lm_status lm_chat_apply(const lm_chat * chat, const char * json, char ** out) {
         std::vector<common_chat_tool> callable;
         const auto inputs = read_inputs(request, callable);
         const auto * templates = chat->templates.get();
-        if (!inputs.tools.empty()) {
-            std::call_once(chat->looked, [&] { chat->knows_calls = lm_knows_calls(templates, inputs); });
-        }
-        const auto applied =
-            lm_apply_template(templates, inputs, callable.empty() ? inputs.tools : callable, chat->knows_calls);
-        *out = lm_string_copy(to_json(applied, inputs).dump_safe());
+        within_limits([&] {
+            const bool native = inputs.tools.empty() || knows_calls(*chat, inputs);
+            const auto applied =
+                lm_apply_template(templates, inputs, callable.empty() ? inputs.tools : callable, native);
+            *out = lm_string_copy(to_json(applied, inputs).dump_safe());
+        });
     });
 }
 

@@ -579,8 +579,8 @@ bool lm_knows_calls(const common_chat_templates * templates, const common_chat_t
     return false;
 }
 
-lm_applied lm_apply_template(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
-                             const std::vector<common_chat_tool> & callable, bool native) {
+static lm_applied apply_tools(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
+                              const std::vector<common_chat_tool> & callable, bool native) {
     if (inputs.tools.empty() || inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_NONE) {
         return {apply_answer(templates, inputs), ""};
     }
@@ -628,4 +628,23 @@ lm_applied lm_apply_template(const common_chat_templates * templates, const comm
     result.params.grammar_lazy = false;
     result.params.grammar_triggers.clear();
     return result;
+}
+
+lm_applied lm_apply_template(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
+                             const std::vector<common_chat_tool> & callable, bool native) {
+    try {
+        return apply_tools(templates, inputs, callable, native);
+    } catch (const std::exception &) {
+        if (!native || inputs.tools.empty()) {
+            throw;
+        }
+        try {
+            // Some templates stumble over parameters that have no "type", say; ours is not the model's own format, but
+            // better than none.
+            return apply_tools(templates, inputs, callable, false);
+        } catch (const std::exception &) {
+            // The template's word on what it was given is the one that helps.
+        }
+        throw;
+    }
 }
