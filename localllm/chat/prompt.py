@@ -185,7 +185,13 @@ def _quoted(message: dict[str, Any], special: re.Pattern[str], quoted: list[str]
     content = message["content"]
     if isinstance(content, str):
         return {**message, "content": text(content)}
-    return {**message, "content": [{**part, "text": text(part["text"])} for part in content]}
+    parts = [part["text"] for part in content]
+    marked = [text(part) for part in parts]
+    if len(special.findall("".join(parts))) != sum(len(special.findall(part)) for part in parts):
+        # What one part begins and the next one ends is no special token either: an empty text holds them apart.
+        quoted.append("")
+        marked = [f"{part}{_OPEN}{len(quoted) - 1}{_CLOSE}" for part in marked]
+    return {**message, "content": [{**part, "text": now} for part, now in zip(content, marked, strict=True)]}
 
 
 def _parts(prompt: str, quoted: list[str]) -> tuple[tuple[str, bool], ...]:
