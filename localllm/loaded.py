@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import threading
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.engine.params import model_params
-from localllm.errors import UnsupportedModelError
+from localllm.errors import InvalidRequestError, UnsupportedModelError
 from localllm.hub.gguf import Header, read_header
 from localllm.hub.reference import resolve
 from localllm.native.handles import Chat, Model
@@ -38,7 +39,7 @@ class Loaded:
         reference: str, what `resolve` makes a path of.
         config: ModelConfig.
         context: ContextConfig.
-        chat_template: str, a Jinja template instead of the file's own; None: the file's.
+        chat_template: str, a Jinja template, or the name of one in the file; None: the file's usual one.
     """
 
     def __init__(self, reference: str, config: ModelConfig, context: ContextConfig, chat_template: str | None) -> None:
@@ -98,11 +99,26 @@ class Loaded:
 
     @property
     def template(self) -> Chat:
-        """The chat template."""
+        """The chat template.
+
+        Raises:
+            InvalidRequestError: The file has no template of the name that was given.
+            TemplateError: It is no template.
+        """
         with self._lock:
             if self._template is None:
-                self._template = Chat(self.vocabulary, self._chat_template)
+                self._template = Chat(self.vocabulary, self._template_text())
             return self._template
+
+    def _template_text(self) -> str | None:
+        text = self._chat_template
+        if text is None or not re.fullmatch(r"[\w.-]+", text):
+            return text
+        named = self.header.chat_templates
+        if text not in named:
+            known = ", ".join(map(repr, named)) or "none"
+            raise InvalidRequestError(f"chat_template: the file has no template {text!r}; it has {known}")
+        return named[text]
 
     def __bool__(self) -> bool:
         """Whether weights are loaded for it."""

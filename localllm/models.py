@@ -43,7 +43,8 @@ class LocalModel:
 
     Args:
         reference: a path to a GGUF file, or the name of an embedded model ("smollm2").
-        chat_template: str, a Jinja template instead of the file's own; None: the file's.
+        chat_template: a Jinja template instead of the file's own: its text, a Path of a file that holds it, or a word, the name of
+            another one in the GGUF ("tool_use", say; `header.chat_templates` has them). None: the file's usual one.
         loras: LoRA adapters for every request that names none of its own: paths, (path, scale) pairs, or Loras. The weights stay
             as they are and shared; what was computed with other adapters is never mixed up. Not for vectors and scores.
         control_vectors: the same of control vectors: paths, (path, scale) pairs, or ControlVectors.
@@ -57,24 +58,22 @@ class LocalModel:
         self,
         reference: str | os.PathLike[str],
         *,
-        chat_template: str | None = None,
+        chat_template: str | os.PathLike[str] | None = None,
         loras: Sequence[File | tuple[File, float] | Lora] | None = None,
         control_vectors: Sequence[File | tuple[File, float] | ControlVector] | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(reference, (str, os.PathLike)):
             raise InvalidRequestError(f"reference: must be a path or a name, not {type(reference).__name__}")
-        if chat_template is not None and not isinstance(chat_template, str):
-            raise InvalidRequestError(f"chat_template: must be text, not {type(chat_template).__name__}")
         self.reference = os.fspath(reference)
-        self.chat_template = chat_template
+        self.chat_template = _template_text(chat_template)
         self.loras: tuple[Lora, ...] = adapters("loras", loras, Lora)
         self.control_vectors: tuple[ControlVector, ...] = adapters("control_vectors", control_vectors, ControlVector)
         others = ("chat_template", "loras", "control_vectors")
         model_options, context_options = split(options, ModelConfig, ContextConfig, others=others)
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
-        self._loaded = Loaded(self.reference, self.model_config, self.context_config, chat_template)
+        self._loaded = Loaded(self.reference, self.model_config, self.context_config, self.chat_template)
 
     def __repr__(self) -> str:
         return f"LocalModel({self.reference!r})"
@@ -489,3 +488,14 @@ async def _in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kw
     import asyncio
 
     return await asyncio.to_thread(function, *arguments, **named)
+
+
+def _template_text(template: str | os.PathLike[str] | None) -> str | None:
+    if template is None or isinstance(template, str):
+        return template
+    if not isinstance(template, os.PathLike):
+        raise InvalidRequestError(f"chat_template: must be text or a Path, not {type(template).__name__}")
+    try:
+        return Path(template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"chat_template: {os.fspath(template)} cannot be read ({error})") from error

@@ -343,6 +343,20 @@ def test_a_template_of_the_callers_own(models):
     assert model.render([{"role": "user", "content": "hello"}]) == "[user] hello\n[assistant]"
 
 
+def test_a_template_from_a_file_or_by_its_name_in_the_model(models, builder, tmp_path):
+    (tmp_path / "mine.jinja").write_text("<{{ messages[0].content }}>")
+    model = LocalModel(models["qwen3"], n_ctx=256, chat_template=tmp_path / "mine.jinja")
+    assert model.render([{"role": "user", "content": "hello"}]) == "<hello>"
+
+    named = builder.build("qwen3", overrides={"tokenizer.chat_template.rag": "RAG: {{ messages[0].content }}"})
+    assert LocalModel(named, n_ctx=256, chat_template="rag").render(QUESTION).startswith("RAG: ")
+    with pytest.raises(InvalidRequestError, match=r"^chat_template: the file has no template 'tool_use'; it has .*'rag'"):
+        LocalModel(named, n_ctx=256, chat_template="tool_use").render(QUESTION)
+    for missing in (tmp_path / "none.jinja", tmp_path):
+        with pytest.raises(InvalidRequestError, match="^chat_template: .* cannot be read"):
+            LocalModel(models["qwen3"], chat_template=missing)
+
+
 def test_a_broken_template_is_a_typed_error_with_a_reason(models):
     with pytest.raises(TemplateError, match="Expected|expected|parse"):
         LocalModel(models["qwen3"], n_ctx=256, chat_template="{% if %}").render(QUESTION)

@@ -37,7 +37,11 @@ Layers = Annotated[str, typer.Option("--n-gpu-layers", help="Layers on the GPU, 
 Speculation = Annotated[
     str, typer.Option("--speculation", help="Guess ahead where text repeats: ngram-map-k, ngram-mod, ...; 'none': do not.")
 ]
-Template = Annotated[typer.FileText | None, typer.Option("--chat-template", help="File with a Jinja chat template.")]
+Template = Annotated[
+    str | None, typer.Option("--chat-template", help="File with a Jinja chat template, or the name of one in the model's file.")
+]
+Thinking = Annotated[bool, typer.Option("--think/--no-think", help="For models that can think before they answer.")]
+Budget = Annotated[int | None, typer.Option("--reasoning-budget", help="Most tokens of a thought.")]
 Loras = Annotated[list[str] | None, typer.Option("--lora", metavar="PATH[:SCALE]", help="LoRA adapter (GGUF); may be repeated.")]
 Controls = Annotated[
     list[str] | None, typer.Option("--control-vector", metavar="PATH[:SCALE]", help="Control vector (GGUF); may be repeated.")
@@ -60,6 +64,12 @@ def run(
     stop: Stop = None,
     lora: Loras = None,
     control_vector: Controls = None,
+    json_schema: Annotated[str | None, typer.Option(help="The answer satisfies this JSON schema: text or a file.")] = None,
+    choice: Annotated[list[str] | None, typer.Option(help="The answer is one of these; may be repeated.")] = None,
+    regex: Annotated[str | None, typer.Option(help="The answer matches this pattern.")] = None,
+    grammar: Annotated[str | None, typer.Option(help="The answer follows this GBNF: text or a file.")] = None,
+    think: Thinking = True,
+    reasoning_budget: Budget = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
     n_ctx: Context = 4096,
     threads: Threads = 0,
@@ -75,8 +85,14 @@ def run(
     local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose, lora, control_vector)
     options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop=stop)
     if raw:
-        show_text(local.stream_complete(text, **options), verbose)
+        if json_schema or choice or regex or not think or reasoning_budget is not None:
+            raise InvalidRequestError("--raw: goes with --grammar, not with other options of a chat")
+        show_text(local.stream_complete(text, **options, **_given(grammar=_text_or_file(grammar))), verbose)
     else:
+        options.update(_given(choice=choice, regex=regex, grammar=_text_or_file(grammar), reasoning_budget=reasoning_budget))
+        if json_schema is not None:
+            options["json_schema"] = _schema(json_schema)
+        options.update({} if think else {"enable_thinking": False})
         messages = [{"role": "system", "content": system}] if system else []
         show_answer(local.stream_chat([*messages, {"role": "user", "content": text}], **options), verbose)
 
@@ -91,6 +107,9 @@ def chat(
     top_p: TopP = None,
     min_p: MinP = None,
     seed: Seed = None,
+    stop: Stop = None,
+    think: Thinking = True,
+    reasoning_budget: Budget = None,
     lora: Loras = None,
     control_vector: Controls = None,
     n_ctx: Context = 4096,
@@ -104,7 +123,9 @@ def chat(
     from localllm.cli.chat import converse
 
     local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose, lora, control_vector)
-    options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop=stop)
+    options.update(_given(reasoning_budget=reasoning_budget))
+    options.update({} if think else {"enable_thinking": False})
     converse(local, system, options, verbose)
 
 
@@ -209,7 +230,7 @@ def _model(
     threads: int,
     n_gpu_layers: str,
     speculation: str,
-    template: typer.FileText | None,
+    template: str | None,
     verbose: bool,
     loras: list[str] | None = None,
     controls: list[str] | None = None,
@@ -221,7 +242,7 @@ def _model(
     layers: int | str = int(n_gpu_layers) if n_gpu_layers.isdigit() else n_gpu_layers
     return localllm.LocalModel(
         reference,
-        chat_template=template.read() if template else None,
+        chat_template=Path(template) if template and Path(template).is_file() else template,
         n_ctx=n_ctx,
         n_threads=threads,
         n_gpu_layers=layers,
@@ -248,6 +269,21 @@ def _prompt_text(prompt: str | None) -> str:
     if prompt is None and sys.stdin.isatty():
         raise InvalidRequestError("PROMPT: missing; give it as an argument or on standard input")
     return sys.stdin.read().strip()
+
+
+def _text_or_file(given: str | None) -> str | None:
+    # A long text is no name of a file, and some systems say so with an error.
+    return Path(given).read_text(encoding="utf-8") if given and len(given) < 256 and Path(given).is_file() else given
+
+
+def _schema(given: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(_text_or_file(given) or "")
+    except ValueError as error:
+        raise InvalidRequestError(f"--json-schema: neither a file nor JSON ({error})") from error
+    if not isinstance(schema, dict):
+        raise InvalidRequestError(f"--json-schema: must be an object, not {schema!r}")
+    return schema
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -35,6 +35,43 @@ def test_run_reads_standard_input_and_continues_raw_text():
     assert run("run", "smollm2", "-", "--raw", "-t", "0", "-n", "2", stdin="The capital of France is").stdout == " Paris.\n"
 
 
+SCHEMA = '{"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": false}'
+
+
+@pytest.mark.parametrize(
+    ("options", "pattern"),
+    [
+        (["--choice", "yes", "--choice", "no"], "(yes|no)\n"),
+        (["--regex", "[0-9]{3}"], "[0-9]{3}\n"),
+        (["--grammar", 'root ::= "a" | "b"'], "[ab]\n"),
+        (["--json-schema", SCHEMA], r"\{\s*\"ok\"\s*:\s*(true|false)\s*\}\n"),
+        (["--json-schema", "FILE"], r"\{\s*\"ok\"\s*:\s*(true|false)\s*\}\n"),
+        (["--raw", "--grammar", 'root ::= "c"'], "c\n"),
+    ],
+)
+def test_answers_can_be_constrained(options, pattern, tmp_path):
+    (tmp_path / "schema.json").write_text(SCHEMA)
+    given = [str(tmp_path / "schema.json") if option == "FILE" else option for option in options]
+    done = run("run", "smollm2", "Is Paris in France?", "-t", "0", "-n", "40", *given)
+    assert done.returncode == 0 and re.fullmatch(pattern, done.stdout), done
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--json-schema", "[1]"], "--json-schema: must be an object"),
+        (["--json-schema", "nonsense"], "--json-schema: neither a file nor JSON"),
+        (["--choice", "a", "--regex", "b"], "not together with"),
+        (["--raw", "--choice", "a"], "--raw"),
+        (["--reasoning-budget", "5"], "marks no thoughts"),
+        (["--chat-template", "rag"], "no template 'rag'"),
+    ],
+)
+def test_what_cannot_be_is_said(options, words):
+    done = run("run", "smollm2", "x", "-n", "1", *options)
+    assert (done.returncode, done.stdout) == (2, "") and words in done.stderr
+
+
 def test_speculation_says_what_it_brought():
     text = "one two three four five six seven eight nine ten " * 8
     done = run("run", "smollm2", "--raw", "-t", "0", "-n", "48", "-v", "--speculation", "ngram-map-k", stdin=text)
