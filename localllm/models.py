@@ -43,7 +43,7 @@ class LocalModel:
 
     Args:
         reference: a path to a GGUF file, or the name of an embedded model ("smollm2").
-        chat_template: a Jinja template instead of the file's own: its text, a Path of a file that holds it, or a word, the name of
+        chat_template: a Jinja template instead of the file's own: its text, a Path of a file that holds it, a word: the name of
             another one in the GGUF ("tool_use", say; `header.chat_templates` has them). None: the file's usual one.
         loras: LoRA adapters for every request that names none of its own: paths, (path, scale) pairs, or Loras. The weights stay
             as they are and shared; what was computed with other adapters is never mixed up. Not for vectors and scores.
