@@ -22,8 +22,8 @@ _HOME = {
     "ChatMessage": "localllm.chat.types",
     "ChatResult": "localllm.chat.types",
     "ChatSession": "localllm.chat.session",
-    "DropOldest": "localllm.chat.session",
-    "Summarise": "localllm.chat.session",
+    "DropOldest": "localllm.chat.trimming",
+    "Summarise": "localllm.chat.trimming",
     "ToolCall": "localllm.chat.types",
     "ToolCallDelta": "localllm.chat.types",
     "EmbedOptions": "localllm.embedding.texts",
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from localllm import errors as errors
     from localllm.chat.prompt import ChatOptions as ChatOptions
     from localllm.chat.session import ChatSession as ChatSession
-    from localllm.chat.session import DropOldest as DropOldest
-    from localllm.chat.session import Summarise as Summarise
+    from localllm.chat.trimming import DropOldest as DropOldest
+    from localllm.chat.trimming import Summarise as Summarise
     from localllm.chat.types import ChatDelta as ChatDelta
     from localllm.chat.types import ChatMessage as ChatMessage
     from localllm.chat.types import ChatResult as ChatResult

@@ -2,96 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from localllm.chat.types import ChatDelta, ChatMessage, ChatResult
-from localllm.errors import ContextOverflowError, InvalidRequestError
+from localllm import asking
+from localllm.chat import saved
+from localllm.chat.prompt import ChatOptions
+from localllm.chat.trimming import AsyncPolicy, Message, Policy, joined, split, whole
+from localllm.chat.types import ChatDelta, ChatFinishReason, ChatMessage, ChatResult, ToolCall
+from localllm.engine.cache.disk import write_atomically
+from localllm.engine.steering import ControlVector, Lora, adapters
+from localllm.errors import ContextOverflowError, InvalidRequestError, LocalLLMError
+from localllm.options import fields
 
 if TYPE_CHECKING:
     from localllm.models import LocalModel
 
-Message = dict[str, Any]
-Said: TypeAlias = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
-FORMAT = "localllm-session-1"
-
-
-class Policy(Protocol):
-    """What becomes of a conversation that outgrows the context."""
-
-    def shorten(self, model: LocalModel, messages: list[Message], room: int, options: Mapping[str, Any]) -> list[Message]:
-        """A shorter conversation.
-
-        Args:
-            model: LocalModel that is going to answer.
-            messages: list of dict; to be left as it is.
-            room: int, most tokens of the prompt.
-            options: of the request, as of `LocalModel.chat`.
-
-        Returns:
-            list of dict, whose prompt has at most `room` tokens if that can be.
-        """
-
-
-@dataclass(frozen=True)
-class DropOldest:
-    """Leaves out the oldest turns, one by one. System messages stay, and so does the newest turn.
-
-    A turn is a user's message with all that follows it, so that no tool's result is left without its call.
-
-    Args:
-        keep_turns: int, most turns to keep however much room there is; None: as many as fit.
-    """
-
-    keep_turns: int | None = None
-
-    def shorten(self, model: LocalModel, messages: list[Message], room: int, options: Mapping[str, Any]) -> list[Message]:
-        head, turns = split(messages)
-        turns = turns[-self.keep_turns :] if self.keep_turns else turns
-        while len(turns) > 1 and model.count_message_tokens(joined(head, turns), **options) > room:
-            turns = turns[1:]
-        return joined(head, turns)
-
-
-@dataclass(frozen=True)
-class Summarise:
-    """Puts a summary, which the model itself writes, in the place of the oldest turns.
-
-    Args:
-        keep_turns: int, newest turns that stay as they are.
-        max_tokens: int, most tokens of the summary.
-        instruction: str, what the model is asked.
-    """
-
-    keep_turns: int = 2
-    max_tokens: int = 256
-    instruction: str = "Summarise the conversation so far: facts, decisions and open questions, in a few sentences."
-
-    def shorten(self, model: LocalModel, messages: list[Message], room: int, options: Mapping[str, Any]) -> list[Message]:
-        head, turns = split(messages)
-        old, new = turns[: -self.keep_turns], turns[-self.keep_turns :]
-        if old:
-            asked = [*joined(head, old), {"role": "user", "content": self.instruction}]
-            shorter = DropOldest().shorten(model, asked, model.engine.limit - self.max_tokens, {})
-            summary = model.chat(shorter, max_tokens=self.max_tokens, temperature=0).message.content.strip()
-            head = [*head, {"role": "system", "content": f"Earlier in this conversation: {summary}"}]
-        return DropOldest().shorten(model, joined(head, new), room, options)
+Said: TypeAlias = str | Mapping[str, Any] | ChatMessage | Sequence[Mapping[str, Any] | ChatMessage]
+RESERVE_TOKENS = 256
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+# There are templates that refuse an answer without text and calls.
+CUT = "…"
 
 
 class ChatSession:
     """A conversation: it keeps the messages, and each turn computes only what is new.
 
+    Of an answer it keeps the text, the thoughts and the calls whose arguments are whole. A call that was cut off, by `max_tokens`
+    or by closing a stream, is left out, since many templates cannot show it. Where nothing is left of an answer but thoughts, "…"
+    stands for its text.
+
     Args:
         model: LocalModel.
         system: str, the first message; "": none.
-        messages: what was said already.
+        messages: what was said already, as of `LocalModel.chat`.
         policy: what to do when the conversation outgrows the context, e.g. DropOldest() or Summarise(); None:
             ContextOverflowError.
-        reserve_tokens: int, room to leave for an answer, unless `max_tokens` says how much it may need.
+        reserve_tokens: int, room that the policy leaves for an answer, unless `max_tokens` says how much it may need; half of the
+            context at most. Where the newest turn needs some of it, the answer has less.
         options: defaults for every turn, as of `LocalModel.chat`.
+
+    Raises:
+        InvalidRequestError: A message or an argument has the wrong form, or an option is unknown or wrong.
 
     Attributes:
         messages: list of dict, the conversation so far; may be changed between turns.
@@ -102,63 +58,80 @@ class ChatSession:
         model: LocalModel,
         system: str = "",
         *,
-        messages: Sequence[Mapping[str, Any]] = (),
+        messages: Sequence[Mapping[str, Any] | ChatMessage] = (),
         policy: Policy | None = None,
-        reserve_tokens: int = 256,
+        reserve_tokens: int = RESERVE_TOKENS,
         **options: Any,
     ) -> None:
+        if not isinstance(system, str):
+            raise InvalidRequestError(f"system: must be text, not {type(system).__name__}")
+        if isinstance(policy, type) or (policy is not None and not callable(getattr(policy, "shorten", None))):
+            raise InvalidRequestError(f"policy: must be one such as DropOldest(), or None, not {policy!r}")
+        whole("reserve_tokens", reserve_tokens, 0)
         self.model = model
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        self.messages += [dict(message) for message in messages]
+        self.messages += _listed("messages", messages)
         self.policy = policy
         self.reserve_tokens = reserve_tokens
-        self.options = options
+        self.options = _checked(options)
 
     def ask(self, message: Said, **options: Any) -> ChatResult:
         """Answers a user's message, or others (a tool's result). A turn that fails leaves the conversation as it was.
 
+        Args:
+            message: str, what the user says; or one message or several as of `LocalModel.chat`.
+            options: as of `LocalModel.chat`; they go before those of the session.
+
         Raises:
             LocalLLMError: As `LocalModel.chat`.
         """
-        messages, options = self._prepare(message, options)
+        messages, options = self._asked(message, options)
+        messages = self._fitted(messages, options)
         result = self.model.chat(messages, **options)
-        self._keep(messages, result.message)
+        self._keep(messages, result.message, result.finish_reason)
         return result
 
     async def aask(self, message: Said, **options: Any) -> ChatResult:
-        """Like `ask`, for coroutines."""
-        messages, options = self._prepare(message, options)
+        """Like `ask`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
+        messages, options = self._asked(message, options)
+        messages = await self._afitted(messages, options)
         result = await self.model.achat(messages, **options)
-        self._keep(messages, result.message)
+        self._keep(messages, result.message, result.finish_reason)
         return result
 
     def stream(self, message: Said, **options: Any) -> Generator[ChatDelta, None, None]:
         """Like `ask`, as it comes. What was said before the iterator was closed is kept."""
-        messages, options = self._prepare(message, options)
+        messages, options = self._asked(message, options)
+        messages = self._fitted(messages, options)
         said: list[ChatDelta] = []
         stream = self.model.stream_chat(messages, **options)
         try:
             for delta in stream:
                 said.append(delta)
                 yield delta
+        except LocalLLMError:
+            said.clear()
+            raise
         finally:
             stream.close()
-            if said:
-                self._keep(messages, ChatMessage.of(said))
+            self._keep_said(messages, said)
 
     async def astream(self, message: Said, **options: Any) -> AsyncGenerator[ChatDelta, None]:
-        """Like `stream`, for coroutines."""
-        messages, options = self._prepare(message, options)
+        """Like `stream`, for coroutines: the loop is never blocked."""
+        messages, options = self._asked(message, options)
+        messages = await self._afitted(messages, options)
         said: list[ChatDelta] = []
         stream = self.model.astream_chat(messages, **options)
         try:
             async for delta in stream:
                 said.append(delta)
                 yield delta
+        except LocalLLMError:
+            said.clear()
+            raise
         finally:
             await stream.aclose()
-            if said:
-                self._keep(messages, ChatMessage.of(said))
+            self._keep_said(messages, said)
 
     def undo(self) -> None:
         """Takes the last turn back: the user's message and all that followed it."""
@@ -168,72 +141,168 @@ class ChatSession:
     # ---- files
 
     def to_json(self) -> str:
-        """The conversation and its options, for `from_json`. Neither the model nor the policy is in it."""
-        return json.dumps({"format": FORMAT, "messages": self.messages, "options": self.options}, ensure_ascii=False)
+        """The conversation and its options, for `from_json`. Neither the model nor the policy is in it.
+
+        Raises:
+            InvalidRequestError: A message or option cannot be saved; names it by its place.
+        """
+        messages = _listed("messages", self.messages)
+        return saved.to_text(messages=messages, reserve_tokens=self.reserve_tokens, options=self.options)
 
     @classmethod
     def from_json(cls, model: LocalModel, text: str, *, policy: Policy | None = None) -> ChatSession:
         """A conversation to go on with.
 
         Raises:
-            InvalidRequestError: The text is not what `to_json` gave.
+            InvalidRequestError: The text is not what `to_json` gave; names the place.
         """
+        parts = saved.from_text(text)
+        messages, options = parts.get("messages"), parts.get("options", {})
+        if not isinstance(messages, list):
+            raise InvalidRequestError("session: messages is no list")
+        if not isinstance(options, dict) or not all(isinstance(name, str) for name in options):
+            raise InvalidRequestError("session: options is no object with names")
+        # Here, so that no option is taken for an argument of the constructor.
         try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise InvalidRequestError(f"session: this is no JSON: {error}") from error
-        if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("messages"), list):
-            raise InvalidRequestError(f"session: this is no conversation in the format {FORMAT!r}")
-        return cls(model, messages=data["messages"], policy=policy, **data.get("options", {}))
+            options = _checked(options)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"session: options.{error}") from error
+        try:
+            reserve = parts.get("reserve_tokens", RESERVE_TOKENS)
+            return cls(model, messages=messages, policy=policy, reserve_tokens=reserve, **options)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"session: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Writes `to_json` to a file, which is replaced as a whole."""
-        path = Path(path)
-        partial = path.with_name(path.name + ".part")
-        partial.write_text(self.to_json(), encoding="utf-8")
-        partial.replace(path)
+        """Writes `to_json` to a file, which is replaced as a whole.
+
+        Raises:
+            InvalidRequestError: As `to_json`.
+            OSError: The file cannot be written.
+        """
+        write_atomically(Path(path), self.to_json().encode())
 
     @classmethod
     def load(cls, model: LocalModel, path: str | Path, *, policy: Policy | None = None) -> ChatSession:
-        """A conversation from a file; raises as `from_json`, and OSError."""
-        return cls.from_json(model, Path(path).read_text(encoding="utf-8"), policy=policy)
+        """A conversation from a file.
+
+        Raises:
+            InvalidRequestError: The file is not what `save` wrote; names the file and the place.
+            OSError: The file cannot be read.
+        """
+        try:
+            return cls.from_json(model, Path(path).read_bytes().decode(), policy=policy)
+        except UnicodeDecodeError as error:
+            raise InvalidRequestError(f"session: {path}: this is no text: {error}") from error
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"session: {path}: {str(error).removeprefix('session: ')}") from error
 
     # ---- inside
 
-    def _prepare(self, message: Any, options: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
+    def _asked(self, message: Said, options: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
         if isinstance(message, str):
-            new = [{"role": "user", "content": message}]
+            message = {"role": "user", "content": message}
+        new = _listed("message", [message] if isinstance(message, (Mapping, ChatMessage)) else message)
+        return [*_listed("messages", self.messages), *new], _checked({**self.options, **options})
+
+    def _fitted(self, messages: list[Message], options: dict[str, Any]) -> list[Message]:
+        """What the policy leaves of a conversation."""
+        room = self._room(messages, options)
+        if room is None or self.policy is None:
+            return messages
+        return self._required(self.policy.shorten(self.model, messages, room, options), options)
+
+    async def _afitted(self, messages: list[Message], options: dict[str, Any]) -> list[Message]:
+        """Like `_fitted`: templates, weights and policies take their time, so they go into a thread."""
+        policy = self.policy
+        if policy is None:
+            return messages
+        room = await asyncio.to_thread(self._room, messages, options)
+        if room is None:
+            return messages
+        if isinstance(policy, AsyncPolicy):
+            messages = await policy.ashorten(self.model, messages, room, options)
         else:
-            new = [dict(each) for each in ([message] if isinstance(message, Mapping) else message)]
-        messages, options = [*self.messages, *new], {**self.options, **options}
-        if self.policy is not None:
-            room = self.model.engine.limit - (options.get("max_tokens") or self.reserve_tokens)
-            if self.model.count_message_tokens(messages, **options) > room:
-                messages = self.policy.shorten(self.model, messages, room, options)
-                needed = self.model.count_message_tokens(messages, **options)
-                if needed > room:
-                    text = f"session: the last turn alone has {needed} tokens, and {room} are left for it; raise n_ctx"
-                    raise ContextOverflowError(text, needed, room)
-        return messages, options
+            messages = await asyncio.to_thread(policy.shorten, self.model, messages, room, options)
+        return await asyncio.to_thread(self._required, messages, options)
 
-    def _keep(self, messages: list[Message], answer: ChatMessage) -> None:
-        self.messages = [*messages, answer.to_openai()]
+    def _room(self, messages: list[Message], options: dict[str, Any]) -> int | None:
+        """How many tokens the policy may leave; None if it need not be asked."""
+        if self.policy is None:
+            return None
+        needed = self.model.count_message_tokens(messages, **options)
+        limit = self.model.engine.limit
+        # An answer of any length is allowed to end where the context does: it must not take all the room of what was said.
+        room = limit - min(options.get("max_tokens") or self.reserve_tokens, limit // 2)
+        return room if needed > room else None
+
+    def _required(self, messages: list[Message], options: dict[str, Any]) -> list[Message]:
+        """Messages, if they fit into the context."""
+        needed, limit = self.model.count_message_tokens(messages, **options), self.model.engine.limit
+        if needed > limit:
+            text = (
+                f"session: the newest turn has {needed} tokens together with the system messages, and the context holds {limit}"
+            )
+            raise ContextOverflowError(f"{text}; shorten them or raise n_ctx", needed, limit)
+        return messages
+
+    def _keep(self, messages: list[Message], answer: ChatMessage, reason: ChatFinishReason | None) -> None:
+        self.messages = [*messages, _whole_calls(answer, ended=reason in ("stop", "tool_calls")).to_openai()]
+
+    def _keep_said(self, messages: list[Message], said: list[ChatDelta]) -> None:
+        if said:
+            self._keep(messages, ChatMessage.of(said), said[-1].finish_reason)
 
 
-def split(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
-    """The system messages at the beginning, and the turns: each a user's message and all that follows it."""
-    head: list[Message] = []
-    turns: list[list[Message]] = []
-    for message in messages:
-        if not turns and message.get("role") in ("system", "developer"):
-            head.append(message)
-        elif message.get("role") == "user" or not turns:
-            turns.append([message])
+def _whole_calls(answer: ChatMessage, *, ended: bool) -> ChatMessage:
+    """An answer without the calls whose arguments are no JSON object, as those that were cut off.
+
+    Args:
+        answer: ChatMessage.
+        ended: bool, the model has said all of it; a call without arguments is then one with none.
+    """
+    calls = [dataclasses.replace(call, arguments="{}") if ended and not call.arguments else call for call in answer.tool_calls]
+    kept = tuple(call for call in calls if _is_whole(call))
+    is_cut = not ended or len(kept) < len(calls)
+    return dataclasses.replace(
+        answer, tool_calls=kept, content=CUT if is_cut and not kept and not answer.content else answer.content
+    )
+
+
+def _is_whole(call: ToolCall) -> bool:
+    try:
+        return isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _listed(name: str, messages: Any) -> list[Message]:
+    """Messages as dicts of the session's own; raises InvalidRequestError, which names the place."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        kinds = "text, a message or a list of messages" if name == "message" else "a list of messages"
+        raise InvalidRequestError(f"{name}: must be {kinds}, not {type(messages).__name__}")
+    return [_message(f"{name}[{at}]", each) for at, each in enumerate(messages)]
+
+
+def _message(where: str, message: Any) -> Message:
+    if isinstance(message, ChatMessage):
+        return message.to_openai()
+    if not isinstance(message, Mapping):
+        raise InvalidRequestError(f"{where}: must be a mapping with role and content, not {type(message).__name__}")
+    if message.get("role") not in _ROLES:
+        raise InvalidRequestError(f"{where}.role: {message.get('role')!r} is not one of {', '.join(_ROLES)}")
+    return dict(message)
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a turn, adapters as such; raises InvalidRequestError for unknown and wrong ones, which needs no model."""
+    checked = dict(options)
+    for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
+        if checked.get(name) is not None:
+            checked[name] = adapters(name, checked[name], kind)
         else:
-            turns[-1].append(message)
-    return head, turns
-
-
-def joined(head: list[Message], turns: list[list[Message]]) -> list[Message]:
-    """The messages of a conversation that was split."""
-    return [*head, *(message for turn in turns for message in turn)]
+            checked.pop(name, None)
+    names = fields(ChatOptions)
+    ChatOptions(**{name: value for name, value in checked.items() if name in names})
+    asking.request((0,), {name: value for name, value in checked.items() if name not in names}, others=names)
+    return checked
