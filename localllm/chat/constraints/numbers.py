@@ -8,6 +8,7 @@ from decimal import Decimal
 # Digits that a model may write behind what the bounds decide; more would be noise.
 ANY = "[0-9]{0,6}"
 SOME = "[0-9]{1,6}"
+MAX_DIGITS = 400
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ def number(low: Bound | None, high: Bound | None) -> str:
     Raises:
         ValueError: There is no such number.
     """
+    if any(bound is not None and abs(bound.value) >= 10**MAX_DIGITS for bound in (low, high)):
+        raise ValueError(f"a bound of more than {MAX_DIGITS} digits")
     zero = Bound(Decimal(0), True)
     parts = []
     if high is None or high.value > 0 or (high.value == 0 and high.inclusive):
@@ -38,6 +41,23 @@ def number(low: Bound | None, high: Bound | None) -> str:
         parts += [f'"-" ({part})' for part in _magnitudes(nearest, farthest)]
     if not parts:
         raise ValueError("no number is within these bounds")
+    return " | ".join(parts)
+
+
+def integer(low: int | None, high: int | None) -> str:
+    """A GBNF expression for the integers from one to another, None for no limit.
+
+    Raises:
+        ValueError: The limits have too many digits.
+    """
+    if any(bound is not None and abs(bound) >= 10**MAX_DIGITS for bound in (low, high)):
+        raise ValueError(f"a bound of more than {MAX_DIGITS} digits")
+    parts = []
+    if high is None or high >= 0:
+        parts += integers(max(low or 0, 0), high)
+    if low is None or low < 0:
+        nearest = 1 if high is None or high >= 0 else -high
+        parts += [f'"-" {part}' for part in integers(nearest, None if low is None else -low)]
     return " | ".join(parts)
 
 
@@ -72,7 +92,7 @@ def integers(low: int, high: int | None, tail: str = "") -> list[str]:
         text = str(low)
         if high is None and text.strip("0") == "1":
             # 1, 10, 100 and so on: all numbers of as many digits, and of more.
-            return [*result, f"[1-9] [0-9]{{{len(text) - 1},15}} {tail}".strip()]
+            return [*result, f"[1-9] [0-9]{{{len(text) - 1},{max(15, len(text))}}} {tail}".strip()]
         n_free, digit = _block(low, high)
         at = len(text) - n_free - 1
         free = f"[0-9]{{{n_free}}} " if n_free else ""

@@ -6,11 +6,12 @@ and takes any string where it cannot express a pattern. Its grammars then let an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from localllm.chat.constraints.numbers import Bound, number
+from localllm.chat.constraints.numbers import Bound, integer, number
 from localllm.chat.constraints.regex import from_regex
 from localllm.errors import GrammarError
 
@@ -23,6 +24,10 @@ _ANNOTATIONS = {
 }  # fmt: skip
 _OBJECT = {"properties", "required", "additionalProperties"}
 _ARRAY = {"items", "prefixItems", "minItems", "maxItems"}
+# Integers from here on are no numbers that llama.cpp's converter can count with.
+_EXACT = 1 << 53
+# llama.cpp's grammars stop to count beyond.
+_MOST = 2000
 _STRING = {"pattern", "minLength", "maxLength"}
 _NUMBER = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 _VALUES = {"object": _OBJECT, "array": _ARRAY, "string": _STRING, "number": _NUMBER, "integer": _NUMBER}
@@ -45,7 +50,10 @@ def prepare(schema: Mapping[str, Any], rules: dict[str, str], where: str = "json
     Raises:
         GrammarError: A keyword that a grammar cannot express, or that does not go with another; names it and its place.
     """
-    return _Preparation(where, schema, rules).value(schema, "#")
+    try:
+        return _Preparation(where, schema, rules).value(schema, "#")
+    except RecursionError:
+        raise GrammarError(f"{where} at #: nested too deeply, or a part of it refers to what contains that part") from None
 
 
 def with_rules(grammar: str, rules: Mapping[str, str]) -> str:
@@ -279,6 +287,8 @@ class _Preparation:
         for key in _NUMBER & set(schema):
             if isinstance(schema[key], bool) or not isinstance(schema[key], (int, float)):
                 raise self.fail(path, f"{key!r} must be a number, not {schema[key]!r}")
+            if isinstance(schema[key], float) and not math.isfinite(schema[key]):
+                raise self.fail(path, f"{key!r} must be a finite number, not {schema[key]!r}")
         low = self._bound(schema, "minimum", "exclusiveMinimum", max)
         high = self._bound(schema, "maximum", "exclusiveMaximum", min)
         if name == "integer":
@@ -287,7 +297,12 @@ class _Preparation:
             least = least + 1 if low and not low.inclusive and least == low.value and least is not None else least
             most = most - 1 if high and not high.inclusive and most == high.value and most is not None else most
             self._not_empty("minimum", least, "maximum", most, path)
-            return {"type": name, **_given(minimum=least, maximum=most)}
+            if all(abs(bound) < _EXACT for bound in (least, most) if bound is not None):
+                return {"type": name, **_given(minimum=least, maximum=most)}
+            try:
+                return self._marked(integer(least, most), _NUMBER_MARK + len(self.rules))
+            except ValueError as error:
+                raise self.fail(path, str(error)) from error
         try:
             return self._marked(number(low, high), _NUMBER_MARK + len(self.rules))
         except ValueError as error:
@@ -333,6 +348,8 @@ class _Preparation:
         n = schema.get(key)
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 0):
             raise self.fail(path, f"{key!r} must be a whole number, not {n!r}")
+        if n is not None and n > _MOST:
+            raise self.fail(path, f"{key!r} {n}: more than {_MOST} cannot be counted; leave it out and give max_tokens")
         return n
 
     def _not_empty(self, low_key: str, low: int | None, high_key: str, high: int | None, path: str) -> None:

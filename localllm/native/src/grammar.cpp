@@ -10,6 +10,9 @@
 
 namespace {
 
+// Beyond this many, llama.cpp's grammars stop to count.
+constexpr unsigned long MAX_REPETITIONS = 2000;
+
 // llama.cpp's parser calls itself for each bracket.
 constexpr size_t MAX_GRAMMAR_DEPTH = 512;
 
@@ -85,11 +88,54 @@ void check_depth(const std::string & grammar) {
     }
 }
 
+// Behind a literal or a class of characters that begins at `at`.
+size_t behind_quoted(const std::string & grammar, size_t at) {
+    const char end = grammar[at] == '[' ? ']' : '"';
+    for (at++; at < grammar.size() && grammar[at] != end; at++) {
+        at += grammar[at] == '\\';
+    }
+    return at + 1;
+}
+
+// llama.cpp counts down from a first number that is larger than the second until memory ends, and takes a large second
+// one for none.
+void check_repetition(const std::string & grammar, size_t at) {
+    unsigned long numbers[2] = {0, 0};
+    size_t n = 0;
+    for (size_t i = at + 1; i < grammar.size() && grammar[i] != '}'; i++) {
+        if (std::isdigit(static_cast<unsigned char>(grammar[i]))) {
+            numbers[n] = numbers[n] * 10 + static_cast<unsigned long>(grammar[i] - '0');
+            if (numbers[n] > MAX_REPETITIONS) {
+                fail(grammar, at, "more than " + std::to_string(MAX_REPETITIONS) + " repetitions");
+            }
+        } else if (grammar[i] == ',' && n == 0) {
+            n = std::isdigit(static_cast<unsigned char>(grammar[skipped(grammar, i + 1)])) ? 1 : 0;
+        }
+    }
+    if (n == 1 && numbers[1] < numbers[0]) {
+        fail(grammar, at, "at least " + std::to_string(numbers[0]) + " and at most " + std::to_string(numbers[1]));
+    }
+}
+
+void check_repetitions(const std::string & grammar) {
+    for (size_t at = skipped(grammar, 0); at < grammar.size(); at = skipped(grammar, at)) {
+        if (grammar[at] == '"' || grammar[at] == '[') {
+            at = behind_quoted(grammar, at);
+            continue;
+        }
+        if (grammar[at] == '{') {
+            check_repetition(grammar, at);
+        }
+        at++;
+    }
+}
+
 grammar_ptr made(const std::string & grammar, const llama_vocab * vocab) {
     check_depth(grammar);
     if (grammar.find('\0') != std::string::npos) {
         fail(grammar, grammar.find('\0'), "a zero byte");
     }
+    check_repetitions(grammar);
     llama_grammar_parser parser(vocab);
     size_t rule = skipped(grammar, 0);
     try {

@@ -15,6 +15,11 @@ def test_a_text_is_taken_as_far_as_it_goes(text, whole, taken):
     assert takes('root ::= "abc"', text) == (whole, taken)
 
 
+@pytest.mark.parametrize("count", ["{2}", "{2,}", "{2,2}", "{ 2 , 3 }", "{1,2000}"])
+def test_repetitions_that_can_be(count):
+    assert takes(f"root ::= [a]{count}", "aa") == (True, 2)
+
+
 @pytest.mark.parametrize(
     ("grammar", "message"),
     [
@@ -25,6 +30,10 @@ def test_a_text_is_taken_as_far_as_it_goes(text, whole, taken):
         ("word ::= [a-z]", "line 1, column 1: there is no rule 'root'"),
         ("", "line 1, column 1: there is no rule 'root'"),
         ('root ::= root "a"', "left recursion"),
+        ('root ::= "a"{2,1}', "line 1, column 13: at least 2 and at most 1"),
+        ('root ::= "{2,1}" ["{]\nb ::= [x]{3, 2}', "line 2, column 10: at least 3 and at most 2"),
+        ('root ::= "a"{0,2500}', "line 1, column 13: more than 2000 repetitions"),
+        ('root ::= "a"{99999999999999999999}', "more than 2000 repetitions"),
         ("root ::= " + "(" * 600 + '"a"' + ")" * 600, "line 1, column 522: nested too deeply"),
     ],
 )
