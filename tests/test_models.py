@@ -14,7 +14,14 @@ import numpy
 import pytest
 
 from localllm import ChatDelta, LocalModel, SamplingParams
-from localllm.errors import ContextOverflowError, InvalidRequestError, LocalLLMError, TemplateError, UnsupportedModelError
+from localllm.errors import (
+    ClosedError,
+    ContextOverflowError,
+    InvalidRequestError,
+    LocalLLMError,
+    TemplateError,
+    UnsupportedModelError,
+)
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -228,7 +235,7 @@ def test_a_broken_engine_is_replaced_at_the_next_use(models):
     model = LocalModel(models["qwen3"], n_ctx=288, n_threads=1)
     first = model.engine
     first._core.scheduler.plan = None
-    with pytest.raises(TypeError):
+    with pytest.raises(ClosedError, match="TypeError"):
         model.complete("one")
     assert first.closed and model.complete("one", max_tokens=1).tokens and model.engine is not first
 

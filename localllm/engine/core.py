@@ -155,6 +155,7 @@ class Core:
 
     def _on_thread(self, work: Callable[[], None]) -> None:
         """Runs a function between two steps, while nothing else uses the context, and waits for it."""
+        self.worker.require_own_process()
         if threading.get_ident() == self._thread_id:
             work()
             return
@@ -169,6 +170,7 @@ class Core:
         return sequence is None or sequence.cancelled
 
     def stats(self) -> EngineStats:
+        self.worker.require_own_process()
         residents, rates = self.residents, self.runner.rates
         with self._wake:
             n_waiting = len(self._inbox) + len(self.scheduler.waiting)
@@ -477,8 +479,8 @@ class Core:
     def _emit(self, sequence: Sequence, event: Event) -> None:
         try:
             sequence.sink(event)
-        except Exception:
-            # Somebody else's code on our thread: its failure ends its own request, not everybody's.
+        except BaseException:
+            # Somebody else's code on our thread: its failure, `sys.exit()` included, ends its own request, not everybody's.
             logger.exception("the sink of request %d failed; the request is cancelled", sequence.id)
             self.cancel(sequence.id)
 
@@ -488,9 +490,10 @@ class Core:
             self._inbox.clear()
             self._errands.fail(error)
         for sequence in sequences:
+            self._emit(sequence, Failed(error))
+        for sequence in sequences:
             if sequence.answer is not None:
                 sequence.answer.close()
-            self._emit(sequence, Failed(error))
 
 
 # Steerings whose files were looked for; beyond that, looking again costs less than remembering.
