@@ -226,17 +226,18 @@ class Engine:
         core.submit(replace(request, max_tokens=1, speculate=False, stop=(), grammar={}), sink, steering)
         return result.result()
 
-    def load_state(self, data: bytes, request: Request | None = None) -> tuple[int, ...]:
+    def load_state(self, data: bytes | bytearray | memoryview, request: Request | None = None) -> tuple[int, ...]:
         """Makes a saved state resident, as if its prompt had just been asked.
 
         Args:
-            data: bytes of `save_state`.
+            data: bytes of `save_state` (or a bytearray or memoryview).
             request: Request, whose adapters the state was computed with; None: none.
 
         Returns:
             The token ids of the prompt.
 
         Raises:
+            InvalidRequestError: `data` is something else than bytes.
             StateError: The bytes are damaged, or belong to another model, other options, adapters or another version; or there is
                 no room. The cache is as it was.
         """

@@ -548,6 +548,13 @@ def test_errors_of_a_request_come_before_it_is_queued(qwen3):
             qwen3.submit(Request(prompt=prompt), print)
 
 
+@pytest.mark.parametrize("name", ["prompt", "stop_tokens", "visible_tokens"])
+@pytest.mark.parametrize("token", [-1, 2**31, 10**12, 10**400])
+def test_tokens_that_are_not_there_are_refused_by_the_options_name(qwen3, name, token):
+    with pytest.raises(InvalidRequestError, match=f"^{name}: token .* is not in the vocabulary"):
+        qwen3.generate(Request(**{"prompt": (1,), "max_tokens": 1, name: (5, token)}))
+
+
 def test_a_bias_for_a_token_that_is_not_there_fails_that_request(qwen3):
     with pytest.raises(InvalidRequestError, match="^logit_bias:"):
         qwen3.generate(ask(qwen3, "one", sampling=SamplingParams(logit_bias={10**6: 1.0})))

@@ -26,6 +26,8 @@ _VERSION = 1
 _HEADER = struct.Struct("<8sI32sQQI32s")
 _EXACT = 1
 _SUFFIX = ".lmstate"
+# What is read of a model file for its fingerprint, in bytes: 4 MiB in all, whatever its size.
+_END, _PLACE, _PLACES = 2**20, 2**12, 512
 
 
 @dataclass(frozen=True)
@@ -204,14 +206,18 @@ def write_atomically(path: Path, *parts: Any) -> None:
 def state_key(path: str, facts: object) -> bytes:
     """The fingerprint of a model file and of `facts` that shape its states: 32 bytes.
 
-    The file counts by its size and by its first and last MiB, which hold the metadata and weights: not by its name or date.
+    The file counts by its size, its first and last MiB and places spread over all of it, not by its name or date: two fine-tunes
+    of a model may have the same metadata, and the same weights at both ends.
     """
     digest = hashlib.blake2b(digest_size=32)
     with Path(path).open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         digest.update(struct.pack("<Q", size))
-        for start in (0, max(0, size - 2**20)):
+        for start in (0, max(0, size - _END)):
             file.seek(start)
-            digest.update(file.read(2**20))
+            digest.update(file.read(_END))
+        for start in range(0, size, max(1, size // _PLACES)):
+            file.seek(start)
+            digest.update(file.read(_PLACE))
     digest.update(repr(facts).encode())
     return digest.digest()

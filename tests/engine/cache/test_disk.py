@@ -148,3 +148,16 @@ def test_the_key_follows_the_content_and_not_the_name(tmp_path, models):
     data[-1] ^= 1
     copy.write_bytes(bytes(data))
     assert state_key(str(copy), 1) != state_key(str(models["qwen3"]), 1)
+
+
+def test_the_key_follows_weights_that_lie_in_the_middle(tmp_path):
+    """A fine-tune may have the metadata, the size and the last layer of another."""
+    path, size = tmp_path / "model.gguf", 32 * 2**20
+    path.write_bytes(bytes(size))
+    plain = state_key(str(path), 1)
+    with path.open("r+b") as file:  # a layer: more than a 512th of the file
+        file.seek(size // 2)
+        file.write(b"\x01" * 2**17)
+    assert state_key(str(path), 1) != plain
+    path.write_bytes(b"")
+    assert state_key(str(path), 1) != plain
