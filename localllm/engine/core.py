@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from localllm.engine.adapters import Adapters
-from localllm.engine.cache.disk import Stored, state_key
+from localllm.engine.cache.disk import DiskStore, FolderBusy, Stored, state_key
 from localllm.engine.cache.facts import open_store, state_facts
 from localllm.engine.cache.lookup import DEVICE, RAM
 from localllm.engine.cache.radix import Entry
@@ -77,6 +77,7 @@ class Core:
             pays=self.runner.rates.restoring_pays,
         )
         self._store = open_store(model, config)
+        self._store_again = 0.0
         self._stored_keys: set[bytes] = set()
         self._look_for_stored(b"")
         self.adapters = Adapters(model, self._on_thread)
@@ -271,9 +272,12 @@ class Core:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
         with self._wake:
             while self.scheduler.idle and not (self._inbox or self._cancelled or self._errands or self.worker.closing):
-                if self.residents.next_to_save() is not None or self.residents.next_to_store() is not None:
+                if self.residents.next_to_save() is not None:
                     break
-                self._wake.wait()
+                pause = None if self.residents.next_to_store() is None else self._store_again - time.monotonic()
+                if pause is not None and pause <= 0:
+                    break
+                self._wake.wait(pause)
             if self.worker.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
@@ -360,11 +364,19 @@ class Core:
             data = self.runner.save(entry.payload)
             self.residents.saved(entry, data, len(data))
         elif self._store and (entry := self.residents.next_to_store()) is not None:
-            stored = self._store.write(entry.ids, self.runner.save(entry.payload), entry.exact, entry.namespace)
-            if stored is None:
-                entry.unstorable = True
-            else:
-                self._found(stored)
+            try:
+                self._store_one(self._store, entry)
+            except FolderBusy:
+                self._store_again = time.monotonic() + _STORE_PAUSE
+
+    def _store_one(self, store: DiskStore, entry: Entry) -> None:
+        if store.busy():
+            raise FolderBusy  # before the state is copied out of the context
+        stored = store.write(entry.ids, self.runner.save(entry.payload), entry.exact, entry.namespace)
+        if stored is None:
+            entry.unstorable = True
+        else:
+            self._found(stored)
 
     def _look_for_stored(self, key: bytes) -> None:
         """Finds the files that belong to a steering, when it is met for the first time."""
@@ -503,3 +515,6 @@ class Core:
 
 # Steerings whose files were looked for; beyond that, looking again costs less than remembering.
 _MAX_STORED_KEYS = 1000
+
+# Seconds until it is tried again to write into a folder that another process is writing into.
+_STORE_PAUSE = 0.25
