@@ -17,6 +17,7 @@ from localllm.embedding import ranking, texts
 from localllm.embedding.ranking import Ranked, RankOptions
 from localllm.embedding.texts import EmbedOptions
 from localllm.embedding.vectors import Embeddings
+from localllm.engine import checks
 from localllm.engine.cache.disk import write_atomically
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
 from localllm.engine.embed_core import EmbedRequest, Rows
@@ -65,8 +66,15 @@ class LocalModel:
     ) -> None:
         if not isinstance(reference, (str, os.PathLike)):
             raise InvalidRequestError(f"reference: must be a path or a name, not {type(reference).__name__}")
+<<<<<<< HEAD
         self.reference = os.fspath(reference)
         self.chat_template = _template_text(chat_template)
+=======
+        if chat_template is not None and not isinstance(chat_template, str):
+            raise InvalidRequestError(f"chat_template: must be text, not {type(chat_template).__name__}")
+        self.reference = checks.path("reference", reference)
+        self.chat_template = chat_template
+>>>>>>> d5da2d4274fdb4f95cf20ef6e0fd00e6694b104e
         self.loras: tuple[Lora, ...] = adapters("loras", loras, Lora)
         self.control_vectors: tuple[ControlVector, ...] = adapters("control_vectors", control_vectors, ControlVector)
         others = ("chat_template", "loras", "control_vectors")
@@ -242,7 +250,9 @@ class LocalModel:
     def _completions(self, prompts: Sequence[str], n: int, options: dict[str, Any]) -> list[Request]:
         if isinstance(prompts, str):
             raise InvalidRequestError("prompts: must be a list of texts; `complete` takes one")
-        return [request for prompt in prompts for request in self._completion(prompt, options).repeated(n)]
+        return [
+            request for prompt in checks.items("prompts", prompts) for request in self._completion(prompt, options).repeated(n)
+        ]
 
     def _prepare_completion(self, prompt: str, options: dict[str, Any]) -> tuple[Engine, Request]:
         return self.engine, self._completion(prompt, options)
@@ -334,7 +344,7 @@ class LocalModel:
     def _chat_requests(
         self, conversations: Sequence[Messages], n: int, options: dict[str, Any]
     ) -> tuple[list[Request], list[Prompt]]:
-        pairs = [self._chat_request(messages, options) for messages in conversations]
+        pairs = [self._chat_request(messages, options) for messages in checks.items("conversations", conversations)]
         requests = [each for request, _ in pairs for each in request.repeated(n)]
         return requests, [prompt for _, prompt in pairs for _ in range(n)]
 
@@ -359,14 +369,15 @@ class LocalModel:
             StateError: It cannot be saved (`prefix_cache=False`, or no room).
             LocalLLMError: As `complete` or `chat`.
         """
+        file = None if path is None else Path(checks.path("path", path))
         options.setdefault("sampling", SamplingParams(temperature=0))
         request = self._completion(prompt, options) if isinstance(prompt, str) else self._chat_request(prompt, options)[0]
         data = self.engine.save_state(request)
-        if path is not None:
-            write_atomically(Path(path), data)
+        if file is not None:
+            write_atomically(file, data)
         return data
 
-    def load_state(self, state: bytes | File, **options: Any) -> int:
+    def load_state(self, state: bytes | bytearray | memoryview | File, **options: Any) -> int:
         """Makes a saved state resident: prompts that begin alike go on from it.
 
         Args:
@@ -377,12 +388,13 @@ class LocalModel:
             int, tokens of the state.
 
         Raises:
+            InvalidRequestError: `state` is neither bytes nor a path, or an option is wrong.
             StateError: It is damaged, or belongs to another model, other options or adapters; the message says which. Nothing
                 is changed then.
             OSError: The file cannot be read.
         """
-        data = state if isinstance(state, (bytes, bytearray)) else Path(state).read_bytes()
-        return len(self.engine.load_state(bytes(data), asking.request((0,), self._steered(options))))
+        data = state if isinstance(state, (bytes, bytearray, memoryview)) else Path(checks.path("state", state)).read_bytes()
+        return len(self.engine.load_state(data, asking.request((0,), self._steered(options))))
 
     def _prepare_chat(self, messages: Messages, options: dict[str, Any]) -> tuple[Engine, Request, Prompt]:
         request, prompt = self._chat_request(messages, options)

@@ -58,4 +58,6 @@ def _model(path: Path, config: ModelConfig) -> Model:
 
 def _key(path: Path, config: ModelConfig) -> tuple[object, ...]:
     stat = path.stat()
-    return os.path.realpath(path), stat.st_mtime_ns, stat.st_size, config
+    # True and 1 are equal, and yet different metadata.
+    types = tuple(type(value) for _, value in config.overrides)
+    return os.path.realpath(path), stat.st_mtime_ns, stat.st_size, config, types

@@ -13,8 +13,15 @@ from pathlib import Path
 import numpy
 import pytest
 
-from localllm import ChatDelta, LocalModel, SamplingParams
-from localllm.errors import ContextOverflowError, InvalidRequestError, LocalLLMError, TemplateError, UnsupportedModelError
+from localllm import ChatDelta, LocalModel, Request, SamplingParams
+from localllm.errors import (
+    ClosedError,
+    ContextOverflowError,
+    InvalidRequestError,
+    LocalLLMError,
+    TemplateError,
+    UnsupportedModelError,
+)
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -187,7 +194,24 @@ CARELESS = [
     ("chat", (QUESTION,), {"template_kwargs": {"x": object()}}),
     ("chat", (QUESTION,), {"template_kwargs": "x"}),
     ("chat", (QUESTION,), {"enable_thinking": "yes"}),
+    ("complete_all", (None,), {}),
+    ("complete_all", (5,), {}),
+    ("complete_all", ([None],), {}),
+    ("chat_all", (None,), {}),
+    ("chat_all", (5,), {}),
+    ("chat_all", ("x",), {}),
+    ("embed", (None,), {}),
+    ("embed", ("x",), {"dimensions": 10**400}),
+    ("embed", (["x"],), {"pooling": ["mean"]}),
+    ("rerank", ("x", None), {}),
+    ("complete", ("x",), {"temperature": 10**400}),
+    ("complete", ("x",), {"priority": numpy.float64(1)}),
+    ("complete", ("x",), {"max_tokens": numpy.array([1, 2])}),
+    ("complete", ("x",), {"loras": [("a", 10**400)]}),
     ("tokenize", (None,), {}),
+    ("detokenize", (None,), {}),
+    ("detokenize", (5,), {}),
+    ("detokenize", ([1.5],), {}),
     ("detokenize", (["a"],), {}),
     ("detokenize", ([2**40],), {}),
 ]
@@ -200,7 +224,7 @@ def test_what_a_careless_caller_passes_is_a_typed_error_and_harms_nobody_else(mo
     assert model.complete("x", max_tokens=1).tokens
 
 
-@pytest.mark.parametrize("reference", [None, 5, b"x"])
+@pytest.mark.parametrize("reference", [None, 5, b"x", "a\0b"])
 def test_a_reference_is_a_path_or_a_name(reference):
     with pytest.raises(InvalidRequestError, match="^reference:"):
         LocalModel(reference)
@@ -212,6 +236,20 @@ def test_numbers_of_numpy_are_numbers(model):
     options = {"max_tokens": numpy.int64(3), "temperature": numpy.float32(0.5), "seed": numpy.int32(5)}
     answer = model.complete("x", **options, logit_bias={numpy.int64(33): numpy.float64(100)})
     assert answer.tokens == (33, 33, 33) and answer.seed == 5
+    assert model.detokenize(numpy.array([33, 34])) == model.detokenize([33, 34])
+    prompt = tuple(numpy.array(model.tokenize("one two")))
+    assert model.engine.generate(Request(prompt=prompt, max_tokens=numpy.int64(2), stop_tokens=[numpy.int32(5)])).tokens
+
+
+def test_metadata_may_be_replaced(models):
+    plain, bos, no_bos = (
+        LocalModel(models["qwen3"], n_ctx=256, n_threads=1, metadata_overrides=overrides)
+        for overrides in ({}, {"tokenizer.ggml.add_bos_token": True}, [("tokenizer.ggml.add_bos_token", False)])
+    )
+    assert len(bos.tokenize("one", add_special=True)) == len(no_bos.tokenize("one", add_special=True)) + 1
+    assert bos.complete("one", max_tokens=1).usage.prompt_tokens == no_bos.complete("one", max_tokens=1).usage.prompt_tokens + 1
+    assert len({id(each.engine) for each in (plain, bos, no_bos)}) == 3
+    assert pickle.loads(pickle.dumps(bos)).engine is bos.engine
 
 
 def test_a_model_can_be_copied_and_sent_to_another_process(models):
@@ -228,7 +266,7 @@ def test_a_broken_engine_is_replaced_at_the_next_use(models):
     model = LocalModel(models["qwen3"], n_ctx=288, n_threads=1)
     first = model.engine
     first._core.scheduler.plan = None
-    with pytest.raises(TypeError):
+    with pytest.raises(ClosedError, match="TypeError"):
         model.complete("one")
     assert first.closed and model.complete("one", max_tokens=1).tokens and model.engine is not first
 

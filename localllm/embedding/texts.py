@@ -11,6 +11,7 @@ from typing import Literal
 
 from localllm.embedding.tokens import cut
 from localllm.embedding.vectors import Embeddings
+from localllm.engine.checks import shown
 from localllm.engine.embed_core import EmbedRequest, Rows
 from localllm.engine.embedder import Embedder
 from localllm.errors import ContextOverflowError, InvalidRequestError, UnsupportedModelError
@@ -81,7 +82,9 @@ def prepare(
     pooling = options.pooling or _own_pooling(embedder)
     width = int(options.dimensions or embedder.row)
     if options.dimensions is not None and not 1 <= options.dimensions <= embedder.row:
-        raise InvalidRequestError(f"dimensions: {options.dimensions} is outside the range 1 to {embedder.row} of this model")
+        raise InvalidRequestError(
+            f"dimensions: {shown(options.dimensions)} is outside the range 1 to {embedder.row} of this model"
+        )
     ids, truncated = [], []
     for place, text in enumerate(as_texts("texts", texts)):
         tokens, cut = _tokens(embedder, place, options.instruction + text, options.truncate)

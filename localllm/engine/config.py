@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from localllm.engine import checks
 from localllm.errors import InvalidRequestError
 
 LoadMode = Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "direct_io"]
@@ -24,12 +27,13 @@ class ModelConfig:
         n_gpu_layers: int or "all", layers to put on GPUs. "all" (the default) is right on a machine without a GPU too.
         split_mode: how a model is spread over several GPUs: "none" (main_gpu alone), "layer", "row" or "tensor".
         main_gpu: int, the GPU for `split_mode="none"`.
-        tensor_split: floats, the share of each GPU; () lets llama.cpp choose.
+        tensor_split: floats, the share of each GPU, at most as many as llama.cpp can use; () lets llama.cpp choose.
         load_mode: "auto", "none", "mmap", "mlock", "mmap+mlock" or "direct_io".
         vocab_only: bool, load the vocabulary and metadata, no weights.
         check_tensors: bool, check all weights for invalid values while loading.
         use_extra_buffers: bool, let the CPU repack weights for speed (takes them out of the page cache).
-        metadata_overrides: metadata of the file to replace, e.g. {"tokenizer.ggml.add_bos_token": False}.
+        metadata_overrides: metadata of the file to replace, e.g. {"tokenizer.ggml.add_bos_token": False}; a dict, or (key, value)
+            pairs. A value has the type that the file's has.
     """
 
     n_gpu_layers: int | Literal["all"] = "all"
@@ -40,7 +44,7 @@ class ModelConfig:
     vocab_only: bool = False
     check_tensors: bool = False
     use_extra_buffers: bool = True
-    metadata_overrides: tuple[tuple[str, MetadataValue], ...] = ()
+    metadata_overrides: Mapping[str, MetadataValue] | Sequence[tuple[str, MetadataValue]] = ()
 
     def __post_init__(self) -> None:
         if self.n_gpu_layers != "all":
@@ -48,18 +52,59 @@ class ModelConfig:
         _choice("split_mode", self.split_mode, SplitMode)
         _integer(self, "main_gpu", 0, 2**31 - 1)
         _choice("load_mode", self.load_mode, LoadMode)
-        for share in self.tensor_split:
-            if isinstance(share, bool) or not isinstance(share, (int, float)) or not share >= 0:
-                raise InvalidRequestError(f"tensor_split: {share!r} is not a share of at least 0")
+        shares = tuple(checks.real("tensor_split", share) for share in checks.items("tensor_split", self.tensor_split))
+        if any(share < 0 for share in shares):
+            raise InvalidRequestError(f"tensor_split: {min(shares)} is not a share of at least 0")
+        object.__setattr__(self, "tensor_split", shares)
         for flag in ("vocab_only", "check_tensors", "use_extra_buffers"):
             _boolean(flag, getattr(self, flag))
-        for key, value in self.metadata_overrides:
-            if not isinstance(key, str) or not 0 < len(key.encode()) < 128:
-                raise InvalidRequestError(f"metadata_overrides: {key!r} is not a key of 1 to 127 bytes")
-            if not isinstance(value, MetadataValue):
-                raise InvalidRequestError(f"metadata_overrides: {key} has a value of type {type(value).__name__}")
-            if isinstance(value, str) and len(value.encode()) >= 128:
-                raise InvalidRequestError(f"metadata_overrides: the text of {key} is longer than 127 bytes")
+        object.__setattr__(self, "metadata_overrides", _overrides(self.metadata_overrides))
+
+    @property
+    def overrides(self) -> tuple[tuple[str, MetadataValue], ...]:
+        """`metadata_overrides` as (key, value) pairs, checked."""
+        return tuple(self.metadata_overrides)  # type: ignore[arg-type]
+
+
+def _overrides(given: object) -> tuple[tuple[str, MetadataValue], ...]:
+    """Pairs of keys and values as llama.cpp can take them."""
+    name = "metadata_overrides"
+    entries = checks.items(name, given.items() if isinstance(given, Mapping) else given)
+    pairs: dict[str, MetadataValue] = {}
+    for entry in entries:
+        if not isinstance(entry, (list, tuple)) or len(entry) != 2:
+            raise InvalidRequestError(f"{name}: {checks.shown(entry)} is not a pair of key and value")
+        key, value = entry
+        if not isinstance(key, str) or not _fits(key) or not key:
+            raise InvalidRequestError(f"{name}: {key!r} is not a key of 1 to 127 bytes")
+        if key in pairs:
+            raise InvalidRequestError(f"{name}: {key} appears twice")
+        pairs[key] = _override(f"{name}: the value of {key}", value)
+    return tuple(pairs.items())
+
+
+def _override(name: str, value: object) -> MetadataValue:
+    if isinstance(value, str):
+        if not _fits(value):
+            raise InvalidRequestError(f"{name} is no text of at most 127 bytes")
+        return value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        if not -(2**63) <= int(value) < 2**63:
+            raise InvalidRequestError(f"{name}, {checks.shown(value)}, does not fit in 64 bits")
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return checks.real(name, value)
+    raise InvalidRequestError(f"{name} must be a boolean, a number or a text, not of type {type(value).__name__}")
+
+
+def _fits(text: str) -> bool:
+    """Whether llama.cpp's structure for overrides holds a text: UTF-8 that ends at a zero byte."""
+    try:
+        return "\0" not in text and len(text.encode()) < 128
+    except UnicodeEncodeError:
+        return False
 
 
 SpeculationKind = Literal["none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]
@@ -147,7 +192,8 @@ class ContextConfig:
         prefix_cache: bool, keep what has been computed, and go on from there when a prompt begins alike; also from what another
             request is computing at the moment.
         cache_ram_bytes: int, RAM for copies of ended sequences, made in idle moments when cells or slots get scarce; 0: none.
-        cache_dir: str, a folder for copies that outlive the process, written in idle moments; "": none. Processes may share it.
+        cache_dir: str or PathLike, a folder for copies that outlive the process, written in idle moments; "": none. Processes may
+            share it.
         cache_disk_bytes: int, for all files of that folder.
         cache_read_only: bool, only read from that folder.
         kept_sequences: int, how many ended sequences may stay in the cells that are not needed otherwise.
@@ -172,7 +218,7 @@ class ContextConfig:
     prefix_cache: bool = True
     kept_sequences: int = 16
     cache_ram_bytes: int = 2**29
-    cache_dir: str = ""
+    cache_dir: str | os.PathLike[str] = ""
     cache_disk_bytes: int = 2**32
     cache_read_only: bool = False
     speculation: SpeculationConfig | SpeculationKind = "none"
@@ -192,14 +238,13 @@ class ContextConfig:
         _integer(self, "max_queue", 0, 2**31 - 1)
         _integer(self, "cache_ram_bytes", 0, 2**63 - 1)
         _integer(self, "cache_disk_bytes", 0, 2**63 - 1)
-        if not isinstance(self.cache_dir, str):
-            raise InvalidRequestError("cache_dir: must be the name of a folder, or ''")
+        object.__setattr__(self, "cache_dir", checks.path("cache_dir", self.cache_dir))
         _integer(self, "kept_sequences", 0, 256 - self.parallel)
         _choice("flash_attention", self.flash_attention, FlashAttention)
         _choice("type_k", self.type_k, KVType)
         _choice("type_v", self.type_v, KVType)
-        _number(self, "rope_freq_base", 0, math.inf)
-        _number(self, "rope_freq_scale", 0, math.inf)
+        _number(self, "rope_freq_base", 0, checks.MAX_FLOAT)
+        _number(self, "rope_freq_scale", 0, checks.MAX_FLOAT)
         for flag in ("offload_kqv", "op_offload", "swa_full", "prefix_cache", "cache_read_only"):
             _boolean(flag, getattr(self, flag))
         if self.parallel > self.n_batch:
@@ -314,9 +359,14 @@ class SamplingParams:
         for entry in self.logit_bias:
             token, bias = entry if isinstance(entry, (tuple, list)) and len(entry) == 2 else (None, None)
             if not isinstance(token, numbers.Integral) or isinstance(token, bool) or token < 0:
-                raise InvalidRequestError(f"logit_bias: {entry!r} is not (token id, bias)")
-            if not isinstance(bias, numbers.Real) or math.isnan(bias) or bias == math.inf:
-                raise InvalidRequestError(f"logit_bias: the bias of token {token} must be a number or -inf")
+                raise InvalidRequestError(f"logit_bias: {checks.shown(entry)} is not (token id, bias)")
+            if isinstance(bias, bool) or not isinstance(bias, numbers.Real):
+                raise InvalidRequestError(f"logit_bias: the bias of token {token} must be a number or -inf, not {bias!r}")
+            if bias != -math.inf and not -checks.MAX_FLOAT <= bias <= checks.MAX_FLOAT:
+                reason = f"{checks.shown(bias)} is neither -inf nor in the range {-checks.MAX_FLOAT:g} to {checks.MAX_FLOAT:g}"
+                raise InvalidRequestError(f"logit_bias: the bias of token {checks.shown(token)}, {reason}")
+            if token >= 2**31:
+                raise InvalidRequestError(f"logit_bias: {checks.shown(token)} is no token id")
             pairs.append((int(token), float(bias)))
         object.__setattr__(self, "logit_bias", tuple(pairs))
         for breaker in self.dry_sequence_breakers:
@@ -354,6 +404,8 @@ def _freeze(owner: object, name: str) -> None:
     value = getattr(owner, name)
     if isinstance(value, str) or not isinstance(value, (list, tuple)):
         raise InvalidRequestError(f"{name}: must be a list or tuple of texts")
+    if not all(isinstance(item, str) for item in value):
+        raise InvalidRequestError(f"{name}: must hold texts only")
     object.__setattr__(owner, name, tuple(value))
 
 
@@ -361,10 +413,11 @@ def _number(owner: object, name: str, low: float, high: float) -> None:
     value: Any = getattr(owner, name)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidRequestError(f"{name}: must be a number, not {type(value).__name__}")
-    if not low <= float(value) <= high:
-        raise InvalidRequestError(f"{name}: {value} is outside the range {low:g} to {high:g}")
-    if not isinstance(value, (int, float)):
-        object.__setattr__(owner, name, float(value))
+    # Compared as it is: a huge integer has no float.
+    number = int(value) if isinstance(value, numbers.Integral) else float(value)
+    if not low <= number <= high:
+        raise InvalidRequestError(f"{name}: {checks.shown(number)} is outside the range {low:g} to {high:g}")
+    object.__setattr__(owner, name, number)
 
 
 def _integer(owner: object, name: str, low: int, high: int) -> None:
@@ -372,7 +425,7 @@ def _integer(owner: object, name: str, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidRequestError(f"{name}: must be an integer, not {type(value).__name__}")
     if not low <= int(value) <= high:
-        raise InvalidRequestError(f"{name}: {value} is outside the range {low} to {high}")
+        raise InvalidRequestError(f"{name}: {checks.shown(value)} is outside the range {low} to {high}")
     object.__setattr__(owner, name, int(value))
 
 
@@ -383,5 +436,5 @@ def _boolean(name: str, value: object) -> None:
 
 def _choice(name: str, value: object, literal: object) -> None:
     choices = get_args(literal)
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InvalidRequestError(f"{name}: {value!r} is not one of {', '.join(map(repr, choices))}")

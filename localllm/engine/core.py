@@ -8,15 +8,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from localllm.engine.adapters import Adapters
-from localllm.engine.cache.disk import DiskStore, Stored, state_key
+from localllm.engine.cache.disk import DiskStore, FolderBusy, Stored, state_key
+from localllm.engine.cache.facts import open_store, state_facts
 from localllm.engine.cache.lookup import DEVICE, RAM
 from localllm.engine.cache.radix import Entry
 from localllm.engine.cache.resident import Action, Residents
 from localllm.engine.cache.saved import Saved, pack
+from localllm.engine.checks import shown
 from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.errands import Errands
 from localllm.engine.request import (
@@ -75,7 +76,8 @@ class Core:
             disk=bool(config.cache_dir) and not config.cache_read_only,
             pays=self.runner.rates.restoring_pays,
         )
-        self._store = _open_store(model, config)
+        self._store = open_store(model, config)
+        self._store_again = 0.0
         self._stored_keys: set[bytes] = set()
         self._look_for_stored(b"")
         self.adapters = Adapters(model, self._on_thread)
@@ -109,9 +111,11 @@ class Core:
     def submit(self, request: Request, sink: Sink, steering: Steering) -> int:
         self.worker.require_own_process()
         self._check_length(len(request.prompt))
-        for token in (min(request.prompt), max(request.prompt)):
-            if not 0 <= token < self.n_vocab:
-                raise InvalidRequestError(f"prompt: token {token} is not in the vocabulary of {self.n_vocab}")
+        for name in ("prompt", "stop_tokens", "visible_tokens"):
+            tokens = [token for token in getattr(request, name) if isinstance(token, int)]
+            for token in (min(tokens), max(tokens)) if tokens else ():
+                if not 0 <= token < self.n_vocab:
+                    raise InvalidRequestError(f"{name}: token {shown(token)} is not in the vocabulary of {self.n_vocab}")
         if request.context_shift is not None:
             self._check_shift(request.context_shift)
         with self._wake:
@@ -139,7 +143,7 @@ class Core:
         if not self.runner.can_shift:
             raise InvalidRequestError("context_shift: the memory of this model cannot drop tokens from the middle")
         if n_keep > self.runner.n_ctx - 2:
-            raise InvalidRequestError(f"context_shift: {n_keep} tokens to keep leave no room in {self.runner.n_ctx}")
+            raise InvalidRequestError(f"context_shift: {shown(n_keep)} tokens to keep leave no room in {self.runner.n_ctx}")
 
     def cancel(self, request_id: int) -> None:
         if self.worker.forked:
@@ -155,6 +159,7 @@ class Core:
 
     def _on_thread(self, work: Callable[[], None]) -> None:
         """Runs a function between two steps, while nothing else uses the context, and waits for it."""
+        self.worker.require_own_process()
         if threading.get_ident() == self._thread_id:
             work()
             return
@@ -169,6 +174,7 @@ class Core:
         return sequence is None or sequence.cancelled
 
     def stats(self) -> EngineStats:
+        self.worker.require_own_process()
         residents, rates = self.residents, self.runner.rates
         with self._wake:
             n_waiting = len(self._inbox) + len(self.scheduler.waiting)
@@ -203,7 +209,7 @@ class Core:
 
     def state_facts(self, steering: Steering) -> dict[str, Any]:
         """All that a state depends on, by name."""
-        facts = _state_facts(self.runner.model, self.config)
+        facts = state_facts(self.runner.model, self.config)
         return {"model": state_key(self.runner.model.path, ()).hex(), "adapters": steering.key.hex(), **facts}
 
     def export(self, ids: tuple[int, ...], steering: Steering) -> bytes:
@@ -237,6 +243,8 @@ class Core:
         Raises:
             StateError: There is no room for it, or llama.cpp refuses it; nothing is changed but for idle prefixes that made way.
         """
+        if not saved.ids or not 0 <= min(saved.ids) <= max(saved.ids) < self.n_vocab:
+            raise StateError("this state is damaged: it holds no tokens, or such that are not in the vocabulary")
         if len(saved.ids) > self.runner.n_ctx:
             raise StateError(f"this state holds {len(saved.ids)} tokens, the context {self.runner.n_ctx}; raise n_ctx")
         if not self.residents.keep:
@@ -264,9 +272,12 @@ class Core:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the engine is closing."""
         with self._wake:
             while self.scheduler.idle and not (self._inbox or self._cancelled or self._errands or self.worker.closing):
-                if self.residents.next_to_save() is not None or self.residents.next_to_store() is not None:
+                if self.residents.next_to_save() is not None:
                     break
-                self._wake.wait()
+                pause = None if self.residents.next_to_store() is None else self._store_again - time.monotonic()
+                if pause is not None and pause <= 0:
+                    break
+                self._wake.wait(pause)
             if self.worker.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
@@ -353,11 +364,19 @@ class Core:
             data = self.runner.save(entry.payload)
             self.residents.saved(entry, data, len(data))
         elif self._store and (entry := self.residents.next_to_store()) is not None:
-            stored = self._store.write(entry.ids, self.runner.save(entry.payload), entry.exact, entry.namespace)
-            if stored is None:
-                entry.unstorable = True
-            else:
-                self._found(stored)
+            try:
+                self._store_one(self._store, entry)
+            except FolderBusy:
+                self._store_again = time.monotonic() + _STORE_PAUSE
+
+    def _store_one(self, store: DiskStore, entry: Entry) -> None:
+        if store.busy():
+            raise FolderBusy  # before the state is copied out of the context
+        stored = store.write(entry.ids, self.runner.save(entry.payload), entry.exact, entry.namespace)
+        if stored is None:
+            entry.unstorable = True
+        else:
+            self._found(stored)
 
     def _look_for_stored(self, key: bytes) -> None:
         """Finds the files that belong to a steering, when it is met for the first time."""
@@ -477,8 +496,8 @@ class Core:
     def _emit(self, sequence: Sequence, event: Event) -> None:
         try:
             sequence.sink(event)
-        except Exception:
-            # Somebody else's code on our thread: its failure ends its own request, not everybody's.
+        except BaseException:
+            # Somebody else's code on our thread: its failure, `sys.exit()` included, ends its own request, not everybody's.
             logger.exception("the sink of request %d failed; the request is cancelled", sequence.id)
             self.cancel(sequence.id)
 
@@ -488,28 +507,14 @@ class Core:
             self._inbox.clear()
             self._errands.fail(error)
         for sequence in sequences:
+            self._emit(sequence, Failed(error))
+        for sequence in sequences:
             if sequence.answer is not None:
                 sequence.answer.close()
-            self._emit(sequence, Failed(error))
 
 
 # Steerings whose files were looked for; beyond that, looking again costs less than remembering.
 _MAX_STORED_KEYS = 1000
 
-# Fields of ContextConfig that shape a state; the others only say how it is computed.
-_STATE_FIELDS = ("flash_attention", "type_k", "type_v", "swa_full", "rope_freq_base", "rope_freq_scale")
-
-
-def _state_facts(model: Model, config: ContextConfig) -> dict[str, Any]:
-    build = model.native.json_call("lm_build_info")["llama_commit"]
-    return {"llama.cpp": build, **{name: getattr(config, name) for name in _STATE_FIELDS}}
-
-
-def _open_store(model: Model, config: ContextConfig) -> DiskStore | None:
-    if not config.cache_dir or not config.prefix_cache:
-        return None
-    key = state_key(model.path, list(_state_facts(model, config).values()))
-    try:
-        return DiskStore(Path(config.cache_dir).expanduser(), key, config.cache_disk_bytes, config.cache_read_only)
-    except OSError as error:
-        raise InvalidRequestError(f"cache_dir: {config.cache_dir} cannot be made or used: {error.strerror}") from error
+# Seconds until it is tried again to write into a folder that another process is writing into.
+_STORE_PAUSE = 0.25

@@ -70,13 +70,29 @@ class Rows:
     counts: tuple[int, ...]
 
 
+class _Pending(Future[Rows]):
+    """A future that does not wait in a child of the process: nobody would set it there."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def result(self, timeout: float | None = None) -> Rows:
+        self._worker.require_own_process()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._worker.require_own_process()
+        return super().exception(timeout)
+
+
 class _Job:
     """A request under way."""
 
-    def __init__(self, number: int, request: EmbedRequest, row: int) -> None:
+    def __init__(self, number: int, request: EmbedRequest, row: int, worker: Worker) -> None:
         self.id = number
         self.request = request
-        self.future: Future[Rows] = Future()
+        self.future: Future[Rows] = _Pending(worker)
         self.counts = tuple(len(text) if request.pooling == "none" else 1 for text in request.texts)
         self.values = array.array("f", bytes(4 * row * sum(self.counts)))
         self.row = row
@@ -118,7 +134,7 @@ class EmbedCore:
             waiting = len(self._jobs) - len(self._started)
             if self.max_queue and waiting >= self.max_queue:
                 raise QueueFullError(f"{waiting} requests are waiting already (max_queue={self.max_queue})")
-            job = _Job(next(self._ids), request, self.pooler.row)
+            job = _Job(next(self._ids), request, self.pooler.row, self.worker)
             self._jobs[job.id] = job
             self._inbox.append(job)
             self._wake.notify()
@@ -153,6 +169,7 @@ class EmbedCore:
         return job is None or job.future.cancelled()
 
     def stats(self) -> EmbedderStats:
+        self.worker.require_own_process()
         with self._wake:
             n_waiting, n_running = len(self._jobs) - len(self._started), len(self._started)
         return EmbedderStats(

@@ -78,6 +78,8 @@ class Embedder:
     def submit(self, request: EmbedRequest) -> Future[Rows]:
         """Queues a request. Cancelling the future stops the work, at any time before the result is there.
 
+        In a child of the process, which has no thread to wait for, the future's `result` and `exception` raise ClosedError.
+
         Raises:
             ContextOverflowError: A text has more tokens than `limit`.
             InvalidRequestError: A token is not in the vocabulary, or vectors are asked of a context for scores.
@@ -101,7 +103,11 @@ class Embedder:
         return await asyncio.wrap_future(self.submit(request))
 
     def stats(self) -> EmbedderStats:
-        """What the embedder has done so far and has to do."""
+        """What the embedder has done so far and has to do.
+
+        Raises:
+            ClosedError: The process has forked, and this is the child.
+        """
         return self._core.stats()
 
     def close(self) -> None:

@@ -81,7 +81,9 @@ class Engine:
 
         Args:
             request: Request.
-            sink: called on the engine's thread with every Delta and, last and once, a Finished or Failed. It must be quick.
+            sink: called on the engine's thread with every Delta and, last and once, a Finished or Failed. It must be quick. An
+                exception out of it, SystemExit and KeyboardInterrupt included, is logged to "localllm.engine" and ends this
+                request only: the sink still gets its Finished("cancelled").
 
         Adapters that the engine has not loaded yet are loaded first, which may take a while (`astream` waits without blocking).
 
@@ -106,6 +108,7 @@ class Engine:
 
         Raises:
             LocalLLMError: As `submit` does at once, or whatever ended the request.
+            ClosedError: The engine was closed meanwhile, or the process has forked and this is the child.
         """
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         request_id = self.submit(request, events.put)
@@ -118,6 +121,8 @@ class Engine:
             # Taken by `stream`: only a generator that has begun runs its `finally` when it is dropped unread.
             yield None
             while True:
+                # Before each wait: a child of the process that reads on has no thread to wait for.
+                self._core.worker.require_own_process()
                 event = events.get()
                 if isinstance(event, Failed):
                     raise event.error
@@ -144,6 +149,7 @@ class Engine:
         request_id = self._core.submit(request, sink, steering)
         try:
             while True:
+                self._core.worker.require_own_process()
                 event = await events.get()
                 if isinstance(event, Failed):
                     raise event.error
@@ -214,23 +220,24 @@ class Engine:
                 # Here, on the engine's thread, nobody can have taken the state away yet.
                 try:
                     result.set_result(core.export(request.prompt, steering))
-                except Exception as error:
+                except BaseException as error:
                     result.set_exception(error)
 
         core.submit(replace(request, max_tokens=1, speculate=False, stop=(), grammar={}), sink, steering)
         return result.result()
 
-    def load_state(self, data: bytes, request: Request | None = None) -> tuple[int, ...]:
+    def load_state(self, data: bytes | bytearray | memoryview, request: Request | None = None) -> tuple[int, ...]:
         """Makes a saved state resident, as if its prompt had just been asked.
 
         Args:
-            data: bytes of `save_state`.
+            data: bytes of `save_state` (or a bytearray or memoryview).
             request: Request, whose adapters the state was computed with; None: none.
 
         Returns:
             The token ids of the prompt.
 
         Raises:
+            InvalidRequestError: `data` is something else than bytes.
             StateError: The bytes are damaged, or belong to another model, other options, adapters or another version; or there is
                 no room. The cache is as it was.
         """
@@ -240,7 +247,11 @@ class Engine:
         return saved.ids
 
     def stats(self) -> EngineStats:
-        """What the engine has done so far and holds now."""
+        """What the engine has done so far and holds now.
+
+        Raises:
+            ClosedError: The process has forked, and this is the child.
+        """
         return self._core.stats()
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class Errands:
         work, done = self._waiting.popleft()
         try:
             work()
-        except Exception as error:
+        except BaseException as error:  # also what would end the thread: whoever asked waits for it
             done.set_exception(error)
         else:
             done.set_result(None)

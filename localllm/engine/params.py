@@ -8,6 +8,7 @@ from typing import Any
 
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
 from localllm.engine.threads import default_threads
+from localllm.errors import InvalidRequestError
 from localllm.native import handles
 from localllm.native.bindings import ggml as ggml_h
 from localllm.native.bindings import llama as llama_h
@@ -35,7 +36,11 @@ _FLASH_ATTENTION = {
 
 
 def model_params(native: Native, config: ModelConfig) -> llama_h.llama_model_params:
-    """llama_model_params for a configuration. The structure keeps what it points to alive (`_keep`)."""
+    """llama_model_params for a configuration. The structure keeps what it points to alive (`_keep`).
+
+    Raises:
+        InvalidRequestError: `tensor_split` has more shares than this build can use devices.
+    """
     params = handles.default_model_params(native)
     params.n_gpu_layers = -1 if config.n_gpu_layers == "all" else config.n_gpu_layers
     params.split_mode = _SPLIT_MODES[config.split_mode]
@@ -46,7 +51,10 @@ def model_params(native: Native, config: ModelConfig) -> llama_h.llama_model_par
     params.use_extra_bufts = config.use_extra_buffers
     kept: list[Any] = []
     if config.tensor_split:
-        shares = (ctypes.c_float * native.llama_max_devices())(*config.tensor_split[: native.llama_max_devices()])
+        n_devices = native.llama_max_devices()
+        if len(config.tensor_split) > n_devices:
+            raise InvalidRequestError(f"tensor_split: {len(config.tensor_split)} shares; this build can use {n_devices} devices")
+        shares = (ctypes.c_float * n_devices)(*config.tensor_split)
         params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
         kept.append(shares)
     if config.metadata_overrides:
@@ -59,8 +67,8 @@ def model_params(native: Native, config: ModelConfig) -> llama_h.llama_model_par
 
 def _overrides(config: ModelConfig) -> Any:
     # llama.cpp reads up to an entry with an empty key.
-    entries = (llama_h.llama_model_kv_override * (len(config.metadata_overrides) + 1))()
-    for entry, (key, value) in zip(entries, config.metadata_overrides, strict=False):
+    entries = (llama_h.llama_model_kv_override * (len(config.overrides) + 1))()
+    for entry, (key, value) in zip(entries, config.overrides, strict=False):
         entry.key = key.encode()
         if isinstance(value, bool):
             entry.tag = llama_h.LLAMA_KV_OVERRIDE_TYPE_BOOL

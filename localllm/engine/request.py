@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from localllm.engine.checks import items, shown, whole
 from localllm.engine.config import MAX_SEED, SamplingParams
 from localllm.engine.steering import ControlVector, Lora
 from localllm.errors import InvalidRequestError
@@ -53,39 +53,51 @@ class Request:
     grammar: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.prompt, tuple) or not all(isinstance(token, int) for token in self.prompt):
+        if not isinstance(self.prompt, tuple):
             raise InvalidRequestError("prompt: must be a tuple of token ids")
+        if not all(type(token) is int for token in self.prompt):
+            object.__setattr__(self, "prompt", tuple(whole("prompt", token) for token in self.prompt))
         if not self.prompt:
             raise InvalidRequestError("prompt: empty; there is nothing to continue")
         if not isinstance(self.sampling, SamplingParams):
             raise InvalidRequestError(f"sampling: must be SamplingParams, not {type(self.sampling).__name__}")
         if self.max_tokens is not None:
-            object.__setattr__(self, "max_tokens", _whole("max_tokens", self.max_tokens))
+            object.__setattr__(self, "max_tokens", whole("max_tokens", self.max_tokens))
             if self.max_tokens < 1:
-                raise InvalidRequestError(f"max_tokens: must be at least 1, or None, not {self.max_tokens}")
-        object.__setattr__(self, "priority", _whole("priority", self.priority))
+                raise InvalidRequestError(f"max_tokens: must be at least 1, or None, not {shown(self.max_tokens)}")
+        object.__setattr__(self, "priority", whole("priority", self.priority))
         if self.context_shift is not None:
-            object.__setattr__(self, "context_shift", _whole("context_shift", self.context_shift))
+            object.__setattr__(self, "context_shift", whole("context_shift", self.context_shift))
             if self.context_shift < 0:
-                raise InvalidRequestError(f"context_shift: must be at least 0, or None, not {self.context_shift}")
+                raise InvalidRequestError(f"context_shift: must be at least 0, or None, not {shown(self.context_shift)}")
         if not isinstance(self.speculate, bool):
             raise InvalidRequestError(f"speculate: must be true or false, not {self.speculate!r}")
-        if isinstance(self.stop, str) or any(not isinstance(text, str) or not text for text in self.stop):
+        object.__setattr__(self, "stop", items("stop", self.stop))
+        if any(not isinstance(text, str) or not text for text in self.stop):
             raise InvalidRequestError("stop: must be a list of texts that are not empty")
+        if not isinstance(self.special, bool):
+            raise InvalidRequestError(f"special: must be true or false, not {self.special!r}")
+        if not isinstance(self.grammar, dict):
+            raise InvalidRequestError(f"grammar: must be a dict, not {type(self.grammar).__name__}")
         for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
             value = getattr(self, name)
             if not isinstance(value, tuple) or not all(isinstance(item, kind) for item in value):
                 raise InvalidRequestError(f"{name}: must be a tuple of {kind.__name__}")
         for name in ("stop_tokens", "boundaries"):
-            object.__setattr__(self, name, tuple(_whole(name, value) for value in getattr(self, name)))
+            object.__setattr__(self, name, tuple(whole(name, value) for value in items(name, getattr(self, name))))
+        if self.boundaries and not 0 <= min(self.boundaries) <= max(self.boundaries) <= len(self.prompt):
+            raise InvalidRequestError("boundaries: must be positions in the prompt")
+        visible = items("visible_tokens", self.visible_tokens)
+        tokens = tuple(one if isinstance(one, str) else whole("visible_tokens", one) for one in visible)
+        object.__setattr__(self, "visible_tokens", tokens)
 
     def repeated(self, n: int) -> list[Request]:
         """The same request n times: with seeds that follow one another, or each with a random one if it has none.
 
         Asked together, they compute their prompt once and share its cells.
         """
-        if _whole("n", n) < 1:
-            raise InvalidRequestError(f"n: must be at least 1, not {n}")
+        if whole("n", n) < 1:
+            raise InvalidRequestError(f"n: must be at least 1, not {shown(n)}")
         if self.sampling.seed is None:
             return [self] * n
         seeds = [(self.sampling.seed + at) % MAX_SEED for at in range(n)]
@@ -95,12 +107,6 @@ class Request:
     def steered(self) -> bool:
         """Whether it names adapters."""
         return bool(self.loras or self.control_vectors)
-
-
-def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise InvalidRequestError(f"{name}: must be an integer, not {value!r}")
-    return int(value)
 
 
 @dataclass(frozen=True)

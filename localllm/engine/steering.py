@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localllm.engine import checks
 from localllm.errors import InvalidRequestError
-
-# Ends included, as for sampling parameters: "any" in single precision.
-_MAX_SCALE = 1e30
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,4 @@ def _path(name: str, value: object) -> str:
 def _scale(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidRequestError(f"{name}: the scale must be a number, not {value!r}")
-    scale = float(value)
-    if not abs(scale) <= _MAX_SCALE:
-        raise InvalidRequestError(f"{name}: the scale {scale} is outside the range {-_MAX_SCALE:g} to {_MAX_SCALE:g}")
-    return scale
+    return checks.real(f"{name}: the scale", value)

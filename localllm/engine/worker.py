@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from localllm.errors import ClosedError
 from localllm.native.bindings import llama as llama_h
 from localllm.native.handles import Context
 from localllm.native.library import Native
+
+logger = logging.getLogger("localllm.engine")
 
 
 class Switch:
@@ -52,7 +55,7 @@ class Worker:
         self._noun = noun
         self._switch = switch
         self._pid = os.getpid()
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._in_batch: frozenset[int] = frozenset()
 
     @property
@@ -71,7 +74,7 @@ class Worker:
     def require_open(self) -> None:
         """Raises ClosedError once it is closing. With `wake` held."""
         if self.closing:
-            raise ClosedError(f"the {self._noun} is closed") from self._failure
+            raise self._closed()
 
     def begin_batch(self, ids: frozenset[int]) -> bool:
         """Requests that are about to be computed; false: it is closing, and they are not."""
@@ -101,14 +104,21 @@ class Worker:
             self.wake.notify()
 
     def loop(self, take_work: Callable[[], bool], step: Callable[[], None], fail_all: Callable[[Exception], None]) -> None:
-        """The thread: steps while there is work to take; at its end, all that is left fails."""
+        """The thread: steps while there is work to take; at its end, all that is left fails with a ClosedError."""
         try:
             while take_work():
                 step()
-            fail_all(ClosedError(f"the {self._noun} was closed"))
-        except Exception as error:
-            # A mistake of ours or a broken context: nobody may be left waiting for an answer.
+        except BaseException as error:
+            # A mistake of ours, a broken context, or somebody's code that ends threads: nobody may be left waiting for an answer.
+            logger.exception("the thread of the %s ended", self._noun)
             with self.wake:
                 self.closing = True
                 self._failure = error
-            fail_all(error)
+        fail_all(self._closed())
+
+    def _closed(self) -> ClosedError:
+        if self._failure is None:
+            return ClosedError(f"the {self._noun} is closed")
+        closed = ClosedError(f"the {self._noun} is closed: its thread ended with {self._failure!r}; open it again")
+        closed.__cause__ = self._failure
+        return closed

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import json
+import operator
 import os
 import re
 import weakref
@@ -69,6 +71,9 @@ class Model:
         path: str, a GGUF file.
         params: llama_model_params; `default_model_params()` gives llama.cpp's defaults.
 
+    Attributes:
+        overrides: tuple of bytes, the metadata that `params` put in place of the file's, sorted: it may change what is computed.
+
     Raises:
         ModelLoadError: llama.cpp refuses the file; the message holds its reason.
         NativeLibraryError: The native libraries cannot be used.
@@ -84,6 +89,7 @@ class Model:
         finally:
             logs.forward(self.native)
         self._owned = Owned(self, _address(out), self.native.llama_model_free, "model")
+        self.overrides = _overrides(params)
         self.vocab: int = self.native.llama_model_get_vocab(self.pointer)
         self._pieces: dict[int, bytes] = {}
 
@@ -179,12 +185,16 @@ class Model:
 
     def detokenize(self, tokens: Sequence[int], special: bool) -> bytes:
         """The text of tokens as bytes; `special`: with the text of special tokens."""
-        if not all(isinstance(token, int) and -(2**31) <= token < 2**31 for token in tokens):
-            raise InvalidRequestError("tokens: must be token ids")
-        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        try:
+            ids = [operator.index(token) for token in tokens]
+        except TypeError as error:
+            raise InvalidRequestError(f"tokens: must be token ids ({error})") from error
+        if any(not -(2**31) <= token < 2**31 for token in ids):
+            raise InvalidRequestError("tokens: must be token ids, of 32 bits")
+        array = (ctypes.c_int32 * len(ids))(*ids)
         out = ctypes.POINTER(ctypes.c_char)()
         size = ctypes.c_size_t()
-        status = self.native.lm_detokenize(self.pointer, array, len(tokens), special, ctypes.byref(out), ctypes.byref(size))
+        status = self.native.lm_detokenize(self.pointer, array, len(ids), special, ctypes.byref(out), ctypes.byref(size))
         self.native.check(status)
         try:
             return ctypes.string_at(out, size.value)
@@ -502,6 +512,12 @@ def default_model_params(native: Native) -> llama_h.llama_model_params:
 def default_context_params(native: Native) -> llama_h.llama_context_params:
     params: llama_h.llama_context_params = native.llama_context_default_params()
     return params
+
+
+def _overrides(params: llama_h.llama_model_params) -> tuple[bytes, ...]:
+    """The entries of llama_model_params.kv_overrides, which end with an empty key."""
+    entries = itertools.takewhile(lambda entry: entry.key, params.kv_overrides or ())
+    return tuple(sorted(bytes(entry) for entry in entries))
 
 
 def _address(pointer: Any) -> int:

@@ -410,8 +410,9 @@ def test_an_embedder_nobody_holds_is_collected(models):
 def test_a_mistake_of_ours_leaves_nobody_waiting(embedder_for, monkeypatch):
     embedder = embedder_for("bert")
     monkeypatch.setattr(embedder._core.packer, "plan", lambda: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ClosedError, match="ZeroDivisionError") as caught:
         embedder.run(EmbedRequest(([5],), "mean"))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(ClosedError):
         embedder.run(EmbedRequest(([5],), "mean"))
 

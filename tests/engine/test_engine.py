@@ -407,6 +407,35 @@ def test_ignore_eos_never_chooses_an_end_and_without_it_an_end_ends(qwen3):
     assert not set(ends) & set(ignoring.tokens) and ignoring.finish_reason == "length"
 
 
+ENDLESS = [{"ignore_eos": True}, {"bias": True}, {"ignore_eos": True, "temperature": 0.0}, {"ignore_eos": True, "mirostat": 2}]
+
+
+@pytest.mark.parametrize("options", [*ENDLESS, {"ignore_eos": True, "samplers": ("typical_p", "xtc", "adaptive_p")}])
+@pytest.mark.parametrize("grammar", ['root ::= "yes" | "no"', 'root ::= "a" | "ab" | "abc"', "root ::= [0-9]{3}"])
+def test_an_answer_ends_where_its_grammar_does_even_if_ends_are_banned(qwen3, grammar, options):
+    native, model = qwen3.model.native, qwen3.model
+    ends = [t for t in range(native.llama_vocab_n_tokens(model.vocab)) if native.llama_vocab_is_eog(model.vocab, t)]
+    options = {"temperature": 1.5, "n_probs": 3, **options}
+    if options.pop("bias", False):
+        options["logit_bias"] = dict.fromkeys(ends, -math.inf)
+    for sampled in (False, True):
+        sampling = SamplingParams(grammar=grammar, seed=3, sampled_probs=sampled, **options)
+        answer = qwen3.generate(ask(qwen3, "one", 20, sampling=sampling))
+        assert answer.finish_reason == "stop" and (answer.text in ("yes", "no", "abc") or answer.text.isdigit())
+        assert set(answer.tokens) & set(ends) == {answer.tokens[-1]}, "an end, and only where nothing else is permitted"
+        assert all(entry.logprob <= 0 for entry in answer.logprobs)
+
+
+def test_a_grammar_that_bans_leave_nothing_for_is_an_error_and_harms_nobody(qwen3):
+    tokens = range(qwen3.model.native.llama_vocab_n_tokens(qwen3.model.vocab))
+    banned = {token: -math.inf for token in tokens if b"y" in qwen3.model.piece(token)}
+    for ignore in (False, True):
+        sampling = SamplingParams(grammar='root ::= "no" "y"', logit_bias=banned, ignore_eos=ignore)
+        with pytest.raises(GrammarError, match="^grammar: no token is left"):
+            qwen3.generate(ask(qwen3, "one", 20, sampling=sampling))
+    assert qwen3.generate(ask(qwen3, "one")).tokens
+
+
 def test_penalties_see_the_prompt(qwen3):
     plain = qwen3.generate(ask(qwen3, "one two three", 1))
     word = plain.tokens[0]
@@ -519,6 +548,13 @@ def test_errors_of_a_request_come_before_it_is_queued(qwen3):
             qwen3.submit(Request(prompt=prompt), print)
 
 
+@pytest.mark.parametrize("name", ["prompt", "stop_tokens", "visible_tokens"])
+@pytest.mark.parametrize("token", [-1, 2**31, 10**12, 10**400])
+def test_tokens_that_are_not_there_are_refused_by_the_options_name(qwen3, name, token):
+    with pytest.raises(InvalidRequestError, match=f"^{name}: token .* is not in the vocabulary"):
+        qwen3.generate(Request(**{"prompt": (1,), "max_tokens": 1, name: (5, token)}))
+
+
 def test_a_bias_for_a_token_that_is_not_there_fails_that_request(qwen3):
     with pytest.raises(InvalidRequestError, match="^logit_bias:"):
         qwen3.generate(ask(qwen3, "one", sampling=SamplingParams(logit_bias={10**6: 1.0})))
@@ -537,13 +573,63 @@ def test_closing_ends_requests_under_way_with_an_error(engine_for):
     engine.close()
 
 
-def test_a_sink_that_fails_ends_only_its_own_request(qwen3, caplog):
-    def broken(event):
-        raise RuntimeError("mine")
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_a_sink_that_fails_ends_only_its_own_request(qwen3, caplog, kind):
+    seen, ended = [], threading.Event()
 
-    qwen3.submit(ask(qwen3, "one"), broken)
-    assert qwen3.generate(ask(qwen3, "two")).tokens
-    assert "mine" in caplog.text
+    def broken(event):
+        seen.append(event)
+        if not isinstance(event, Delta):
+            ended.set()
+        raise kind("mine")
+
+    other = qwen3.stream(ask(qwen3, "three", 40, sampling=PROBED))
+    next(other)
+    qwen3.submit(ask(qwen3, "one", None, sampling=PROBED), broken)
+    assert ended.wait(30) and [type(event) for event in seen] == [Delta, Finished] and seen[1].reason == "cancelled"
+    assert isinstance(list(other)[-1], Finished) and qwen3.generate(ask(qwen3, "two")).tokens
+    assert "mine" in caplog.text and not qwen3.closed
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, MemoryError, SystemExit])
+def test_a_thread_that_ends_leaves_nobody_waiting(engine_for, monkeypatch, kind):
+    """Whoever waits is told, whatever ended it: an answer under way, one that is queued, and work between two steps."""
+    engine, begun, go_on = engine_for("qwen3", parallel=1), threading.Event(), threading.Event()
+    state = engine.save_state(ask(engine, "one two three"))
+
+    def fail():
+        raise kind("mine")
+
+    def sink(event):
+        begun.set()
+        assert go_on.wait(30)
+        monkeypatch.setattr(engine._core.scheduler, "plan", fail)
+
+    engine.submit(ask(engine, "one", sampling=PROBED), sink)
+    streams = [engine.stream(ask(engine, text)) for text in ("two", "three")]
+    assert begun.wait(30)
+    errands = [engine._core._errands.add(lambda: None) for _ in range(2)]  # one is done before each step
+    go_on.set()
+    for stream in streams:
+        with pytest.raises(ClosedError, match="mine") as caught:
+            list(stream)
+        assert isinstance(caught.value.__cause__, kind)
+    assert isinstance(errands[1].exception(30), ClosedError) and engine.closed
+    asked = ask(engine, "two")
+    for later in (lambda: engine.generate(asked), lambda: engine.load_state(state), lambda: engine.save_state(asked)):
+        with pytest.raises(ClosedError, match="mine"):
+            later()
+
+
+def test_what_ends_threads_ends_the_errand_that_raised_it(engine_for):
+    engine = engine_for("qwen3")
+
+    def leave():
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        engine._core._on_thread(leave)
+    assert engine.generate(ask(engine, "one")).tokens
 
 
 def test_an_engine_nobody_holds_is_collected(models, together):

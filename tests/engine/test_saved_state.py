@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from localllm import Engine, LocalModel, Request, SamplingParams
 from localllm.engine.cache.saved import pack, unpack
-from localllm.errors import StateError
+from localllm.errors import InvalidRequestError, StateError
 
 PROBED = SamplingParams(temperature=0, ignore_eos=True, n_probs=5)
 NAMES = ["qwen3", "gemma3", "mamba2", "qwen35"]
@@ -77,6 +78,30 @@ def test_another_context_is_named(engine_for, options, name):
     with pytest.raises(StateError, match=f"its {name} is"):
         other.load_state(data)
     assert other.stats().n_resident == 0
+
+
+def test_replaced_metadata_belongs_to_a_state(models):
+    """What the file says was replaced, so it computes something else, although the file is the same."""
+    plain = LocalModel(models["qwen3"], n_ctx=512, n_threads=1)
+    other = LocalModel(models["qwen3"], n_ctx=512, n_threads=1, metadata_overrides={"qwen3.rope.freq_base": 5000.0})
+    data = plain.save_state(TEXT)
+    with pytest.raises(StateError, match="its metadata_overrides is ''"):
+        other.load_state(data)
+    assert (
+        plain.complete(TEXT, sampling=PROBED, max_tokens=2).logprobs
+        != other.complete(TEXT, sampling=PROBED, max_tokens=2).logprobs
+    )
+
+
+def test_a_context_whose_length_changes_the_positions_belongs_to_a_state(engine_for, builder):
+    recipe = builder.load("qwen3")
+    recipe = {**recipe, "metadata": {**recipe["metadata"], "qwen3.rope.scaling.original_context_length": ["uint32", 256]}}
+    path = builder.save("qwen3-long-rope", recipe)
+    short, also, long = (engine_for(path, n_ctx=n) for n in (128, 256, 512))
+    data = short.save_state(request(short))
+    assert also.load_state(data)
+    with pytest.raises(StateError, match="its n_ctx is 'up to 256', here it is 'more than 256'"):
+        long.load_state(data)
 
 
 def test_another_model_is_named(engine_for):
@@ -160,6 +185,50 @@ def test_a_conversation_goes_on_in_another_model_object(models, tmp_path):
         with pytest.raises(FileNotFoundError):
             other.load_state(tmp_path / "none")
         assert other.load_state(other.save_state("one two three")) == len(other.tokenize("one two three", add_special=True))
+
+
+@pytest.mark.parametrize("state", [None, 5, "a\0b", 1.5, []])
+def test_what_is_no_state_is_named(models, state):
+    model = LocalModel(models["qwen3"], n_ctx=512, n_threads=1)
+    with pytest.raises(InvalidRequestError, match="^state:"):
+        model.load_state(state)
+    with pytest.raises(InvalidRequestError, match="^path:"):
+        model.save_state("one two three", state or b"")
+    assert model.load_state(memoryview(model.save_state("one two three"))) > 0
+
+
+def forged(content: bytes) -> bytes:
+    """A state with a right checksum around any content."""
+    return struct.pack("<8sI32s", b"LMSAVED\x00", 1, hashlib.blake2b(content, digest_size=32).digest()) + content
+
+
+FACTS = b'{"a": 1, "exact": false}'
+FORGED = {
+    "lengths beyond the end": struct.pack("<IQQ", 2**32 - 1, 2**63, 2**64 - 1),
+    "more ids than there are": struct.pack("<IQQ", len(FACTS), 1000, 0) + FACTS,
+    "less than there is": struct.pack("<IQQ", len(FACTS), 0, 0) + FACTS + b"more",
+    "facts that are no UTF-8": struct.pack("<IQQ", 2, 0, 0) + b"\xff\xfe",
+    "facts that are no JSON": struct.pack("<IQQ", 2, 0, 0) + b"{]",
+    "facts that are no object": struct.pack("<IQQ", 3, 0, 0) + b"[1]",
+    "deep facts": struct.pack("<IQQ", 200_000, 0, 0) + b"[" * 200_000,
+    "huge number": struct.pack("<IQQ", 10_002, 0, 0) + b"[" + b"9" * 10_000 + b"]",
+    "no word of exact": struct.pack("<IQQ", 8, 0, 0) + b'{"a": 1}',
+}
+
+
+@pytest.mark.parametrize("content", FORGED.values(), ids=FORGED)
+def test_forged_states_are_refused(content):
+    with pytest.raises(StateError, match="damaged"):
+        unpack({"a": 1}, forged(content))
+
+
+@pytest.mark.parametrize("ids", [(), (-7,), (5, 2**31 - 1)])
+def test_ids_that_no_prompt_can_have_are_refused(engine_for, ids):
+    engine = engine_for("qwen3")
+    facts = engine._core.state_facts(engine._core.steering(request(engine)))
+    with pytest.raises(StateError, match="not in the vocabulary"):
+        engine.load_state(pack(facts, ids, b"\x00" * 100, False))
+    assert (engine.stats().n_resident, engine.stats().n_cells_used) == (0, 0)
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=50), st.binary(max_size=200), st.booleans())

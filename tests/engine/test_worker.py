@@ -50,6 +50,58 @@ print("child ended with", os.waitpid(pid, 0)[1], flush=True)
 stop()
 print("parent:", ask() > 0)
 """
+READ_ON_IN_A_CHILD = """
+import asyncio, os, sys
+sys.stdout.reconfigure(line_buffering=True)
+def told(read_on):
+    try:
+        read_on()
+    except errors.ClosedError as error:
+        return "fork" in str(error)
+def in_child(read_on):
+    pid = os.fork()
+    if pid == 0:
+        os.write(1, f"{told(read_on)}\\n".encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+CHILD_READS = {
+    "engine": """
+stream = worker.stream(endless)
+next(stream)
+in_child(lambda: list(stream))
+in_child(lambda: next(worker.stream(endless)))
+in_child(worker.stats)
+state = worker.save_state(short)
+in_child(lambda: worker.load_state(state))
+print(len(next(stream).tokens))
+stream.close()
+async def main():
+    stream = worker.astream(endless)
+    await anext(stream)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            async for event in stream:
+                pass
+        except errors.ClosedError as error:
+            os.write(1, f"{'fork' in str(error)}\\n".encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    print(len((await anext(stream)).tokens))
+    await stream.aclose()
+asyncio.run(main())
+""",
+    "embedder": """
+future = worker.submit(EmbedRequest(((5,) * 250,) * 2000, "mean"))
+in_child(future.result)
+in_child(future.exception)
+in_child(worker.stats)
+in_child(lambda: worker.run(short))
+future.cancel()
+print(len(worker.run(short).counts))
+""",
+}
 KINDS = {"engine": (ENGINE, "qwen3"), "embedder": (EMBEDDER, "bert")}
 ENDINGS = [
     ("engine", ""),
@@ -80,3 +132,9 @@ def test_the_interpreter_exits_cleanly_whatever_is_under_way(models, kind, endin
 def test_a_forked_child_gets_an_error_and_neither_hangs_nor_harms_its_parent(models, kind):
     for _ in range(3):
         assert output(models, kind, FORK) == (0, "child: True\nchild ended with 0\nparent: True\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+@pytest.mark.parametrize(("kind", "told"), [("engine", "True\n" * 4 + "1\nTrue\n1\n"), ("embedder", "True\n" * 4 + "1\n")])
+def test_a_forked_child_that_reads_on_is_told_and_its_parent_goes_on(models, kind, told):
+    assert output(models, kind, READ_ON_IN_A_CHILD + CHILD_READS[kind]) == (0, told, "")

@@ -26,6 +26,13 @@ _VERSION = 1
 _HEADER = struct.Struct("<8sI32sQQI32s")
 _EXACT = 1
 _SUFFIX = ".lmstate"
+_PART = ".lmstate-part-"
+# What is read of a model file for its fingerprint, in bytes: 4 MiB in all, whatever its size.
+_END, _PLACE, _PLACES = 2**20, 2**12, 512
+
+
+class FolderBusy(Exception):
+    """Another process writes into the folder, for as long as it likes: try again later."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,11 @@ class DiskStore:
         return bytearray(data[start:])
 
     def write(self, ids: Sequence[int], data: Any, exact: bool, steering: bytes = b"") -> Stored | None:
-        """Stores a state. None if it does not fit, the folder cannot be written, or the store is read-only."""
+        """Stores a state. None if it does not fit, the folder cannot be written, or the store is read-only.
+
+        Raises:
+            FolderBusy: Another process is writing.
+        """
         body = memoryview(data).cast("B")
         if self._read_only or _HEADER.size + 4 * len(ids) + len(body) > self._budget_bytes:
             return None
@@ -98,13 +109,25 @@ class DiskStore:
         path = self.folder / (hashlib.blake2b(key + packed, digest_size=20).hexdigest() + _SUFFIX)
         header = _HEADER.pack(_MAGIC, _VERSION, key, len(ids), len(body), flags, _checksum(key, flags, packed, body))
         try:
-            with self._lock():
+            with self._lock() as alone:
+                if alone:
+                    self._remove_parts()
                 self._make_room(len(header) + len(packed) + len(body), path)
-                write_atomically(path, header, packed, body)
+                write_atomically(path, header, packed, body, prefix=_PART)
         except OSError as error:
             self._tell(self.folder, error.strerror or "cannot be written")
             return None
         return Stored(path, tuple(ids), len(body), exact, steering)
+
+    def busy(self) -> bool:
+        """Whether another process writes into the folder now."""
+        try:
+            with self._lock():
+                return False
+        except FolderBusy:
+            return True
+        except OSError:
+            return False  # `write` will tell
 
     # ---- inside
 
@@ -114,7 +137,8 @@ class DiskStore:
 
     def _files(self) -> list[Path]:
         try:
-            return [path for path in self.folder.iterdir() if path.suffix == _SUFFIX]
+            # Whatever else bears such a name (a pipe would be waited for) is passed over.
+            return [path for path in self.folder.iterdir() if path.suffix == _SUFFIX and path.is_file()]
         except OSError:
             return []
 
@@ -140,6 +164,11 @@ class DiskStore:
             self._tell(path, str(error))
             return None
 
+    def _remove_parts(self) -> None:
+        """Removes what writers left that were killed; with the lock held, nobody else is writing."""
+        for path in self.folder.glob(_PART + "*"):
+            path.unlink(missing_ok=True)
+
     def _make_room(self, n_bytes: int, path: Path) -> None:
         files = [other for other in self._files() if other != path]
         used = sum(_size(other) for other in files)
@@ -150,16 +179,25 @@ class DiskStore:
             other.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """One writer at a time, also among processes, so that the budget is counted by one of them."""
+    def _lock(self) -> Iterator[bool]:
+        """One writer at a time, also among processes, so that the budget is counted by one of them. False: nothing can tell.
+
+        Never waits: the other process may have been stopped, and answers are not to wait for it.
+
+        Raises:
+            FolderBusy: Another process has it.
+        """
         try:
             import fcntl
         except ImportError:
-            yield
+            yield False
             return
         with (self.folder / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise FolderBusy(f"{self.folder}: another process is writing") from error
+            yield True
 
     def _tell(self, path: Path, reason: str) -> None:
         if path not in self._told:
@@ -188,9 +226,9 @@ def _size(path: Path) -> int:
         return 0
 
 
-def write_atomically(path: Path, *parts: Any) -> None:
-    """Writes a file under another name first, so that nobody ever sees a part of it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+def write_atomically(path: Path, *parts: Any, prefix: str = ".writing-") -> None:
+    """Writes a file under another name first, which begins with `prefix`, so that nobody ever sees a part of it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
     try:
         with os.fdopen(handle, "wb") as file:
             for part in parts:
@@ -204,14 +242,18 @@ def write_atomically(path: Path, *parts: Any) -> None:
 def state_key(path: str, facts: object) -> bytes:
     """The fingerprint of a model file and of `facts` that shape its states: 32 bytes.
 
-    The file counts by its size and by its first and last MiB, which hold the metadata and weights: not by its name or date.
+    The file counts by its size, its first and last MiB and places spread over all of it, not by its name or date: two fine-tunes
+    of a model may have the same metadata, and the same weights at both ends.
     """
     digest = hashlib.blake2b(digest_size=32)
     with Path(path).open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         digest.update(struct.pack("<Q", size))
-        for start in (0, max(0, size - 2**20)):
+        for start in (0, max(0, size - _END)):
             file.seek(start)
-            digest.update(file.read(2**20))
+            digest.update(file.read(_END))
+        for start in range(0, size, max(1, size // _PLACES)):
+            file.seek(start)
+            digest.update(file.read(_PLACE))
     digest.update(repr(facts).encode())
     return digest.digest()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localllm.errors import StateError
+from localllm.errors import InvalidRequestError, StateError
 
 _MAGIC = b"LMSAVED\x00"
 _VERSION = 1
@@ -39,12 +39,16 @@ def pack(facts: Mapping[str, Any], ids: Sequence[int], body: Any, exact: bool) -
     return _HEADER.pack(_MAGIC, _VERSION, _digest(content)) + content
 
 
-def unpack(facts: Mapping[str, Any], data: bytes) -> Saved:
+def unpack(facts: Mapping[str, Any], data: bytes | bytearray | memoryview) -> Saved:
     """The state in bytes of `pack`.
 
     Raises:
+        InvalidRequestError: `data` is something else than bytes.
         StateError: They are damaged, of another version, or belong to something else; the message says to what.
     """
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise InvalidRequestError(f"state: must be bytes, not {type(data).__name__}")
+    data = bytes(data)
     if len(data) < _HEADER.size + _LENGTHS.size or not data.startswith(_MAGIC):
         raise StateError("these bytes are no saved state, or only a part of one")
     _, version, digest = _HEADER.unpack_from(data)
@@ -55,14 +59,27 @@ def unpack(facts: Mapping[str, Any], data: bytes) -> Saved:
         raise StateError("this state is damaged: its checksum is wrong")
     n_facts, n_ids, n_body = _LENGTHS.unpack_from(content)
     at = _LENGTHS.size
-    told = json.loads(bytes(content[at : at + n_facts]))
+    if len(content) != at + n_facts + 4 * n_ids + n_body:
+        raise StateError("this state is damaged: its parts do not have the lengths that it names")
+    told = _told(bytes(content[at : at + n_facts]))
     for name, value in facts.items():
         if told.get(name) != value:
             raise StateError(f"this state does not belong here: its {name} is {told.get(name)!r}, here it is {value!r}")
     at += n_facts
     ids = struct.unpack_from(f"<{n_ids}i", content, at)
     at += 4 * n_ids
-    return Saved(ids, bytearray(content[at : at + n_body]), bool(told["exact"]))
+    return Saved(ids, bytearray(content[at : at + n_body]), told["exact"])
+
+
+def _told(data: bytes) -> dict[str, Any]:
+    """The facts of a state. A checksum can be forged: they may be anything."""
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StateError("this state is damaged: what it says of itself cannot be read") from error
+    if not isinstance(told, dict) or not isinstance(told.get("exact"), bool):
+        raise StateError("this state is damaged: it does not say what it belongs to")
+    return told
 
 
 def _digest(content: Any) -> bytes:

@@ -55,6 +55,27 @@ llama_token argmax(const float * logits, int32_t n) {
     return last == logits + n ? 0 : static_cast<llama_token>(last - logits);
 }
 
+bool is_ban_of_end(const llama_vocab * vocab, const llama_logit_bias & bias) {
+    return bias.bias == -INFINITY && llama_vocab_is_eog(vocab, bias.token);
+}
+
+// A grammar that is complete permits only the end. If that is banned, nothing is left, and llama.cpp's sampler would
+// choose any token, which its grammar then fails on. Whether the grammar is complete only a second sampler can tell.
+common_sampler * make_ending(const lm_sampler & s) {
+    common_params_sampling params = s.params;
+    auto & bias = params.logit_bias;
+    const auto is_ban = [&s](const llama_logit_bias & entry) { return is_ban_of_end(s.vocab, entry); };
+    bias.erase(std::remove_if(bias.begin(), bias.end(), is_ban), bias.end());
+    if (params.grammar.empty() || bias.size() == s.params.logit_bias.size()) {
+        return nullptr;
+    }
+    params.ignore_eos = false;
+    params.mirostat = 0;
+    params.temp = 0;
+    params.samplers = {COMMON_SAMPLER_TYPE_TEMPERATURE};
+    return common_sampler_init(s.model, params);
+}
+
 void build(lm_sampler & s) {
     if (!s.params.grammar.grammar.empty()) {
         lm_require_grammar(s.params.grammar.grammar, llama_model_get_vocab(s.model));
@@ -62,6 +83,7 @@ void build(lm_sampler & s) {
     try {
         common_params_sampling params = s.params;
         s.sampler.reset(common_sampler_init(s.model, params));
+        s.ending.reset(make_ending(s));
         s.thought = lm_thought(s.vocab, s.thought_params, params.generation_prompt);
     } catch (const lm_error &) {
         throw;
@@ -69,6 +91,30 @@ void build(lm_sampler & s) {
         throw lm_error(s.params.grammar.empty() ? LM_INVALID_ARGUMENT : LM_GRAMMAR,
                        std::string("grammar: ") + e.what());
     }
+}
+
+// Whether the last sample was a choice among banned tokens only.
+bool nothing_left(common_sampler * sampler) {
+    const llama_token_data_array * left = common_sampler_get_candidates(sampler, false);
+    return left->selected >= 0 && left->data[left->selected].logit == -INFINITY;
+}
+
+// A token that keeps to the grammar. llama.cpp must not be given any other: an end too early would abort the process.
+llama_token sample_by_grammar(lm_sampler & s, llama_context * ctx, int32_t index) {
+    const llama_token token = common_sampler_sample(s.sampler.get(), ctx, index);
+    if (!nothing_left(s.sampler.get())) {
+        return token;
+    }
+    if (s.ending) {
+        const llama_token end = common_sampler_sample(s.ending.get(), ctx, index);
+        if (!nothing_left(s.ending.get())) {
+            s.last_resort = end;
+            return end;
+        }
+    }
+    throw lm_error(LM_GRAMMAR,
+                   "grammar: no token is left that it permits here; logit_bias bans them, or the vocabulary "
+                   "has none");
 }
 
 bool better(const llama_token_data & a, const llama_token_data & b) {
@@ -88,9 +134,11 @@ const float * lm_logits(llama_context * ctx, int32_t index) {
 llama_token lm_sampler::sample(llama_context * ctx, int32_t index) {
     const float * logits = lm_logits(ctx, index);
     const llama_token forced = thought.forced();
+    last_resort = LLAMA_TOKEN_NULL;
     const llama_token token = forced != LLAMA_TOKEN_NULL ? forced
                               : plain_greedy             ? argmax(logits, n_vocab)
-                                                         : common_sampler_sample(sampler.get(), ctx, index);
+                              : params.grammar.empty()   ? common_sampler_sample(sampler.get(), ctx, index)
+                                                         : sample_by_grammar(*this, ctx, index);
     if (std::isnan(logits[token])) {
         throw lm_error(LM_DECODE_FAILED, "the model's output is not a number: its weights or metadata are damaged");
     }
@@ -104,6 +152,9 @@ void lm_sampler::accept(llama_token token, bool generated) {
     if (!plain_greedy) {
         try {
             common_sampler_accept(sampler.get(), token, generated);
+            if (ending) {
+                common_sampler_accept(ending.get(), token, generated);
+            }
         } catch (const lm_error &) {
             throw;
         } catch (const std::exception & e) {
@@ -115,7 +166,8 @@ void lm_sampler::accept(llama_token token, bool generated) {
 int32_t lm_sampler::top(llama_context * ctx, int32_t index, bool sampled, llama_token_data * out, int32_t n,
                         llama_token chosen, float * logprob) {
     std::vector<llama_token_data> candidates;
-    const bool free = thought.forced() == LLAMA_TOKEN_NULL;
+    const llama_token forced = thought.forced() != LLAMA_TOKEN_NULL ? thought.forced() : last_resort;
+    const bool free = forced == LLAMA_TOKEN_NULL;
     if (sampled && !plain_greedy && free) {
         const llama_token_data_array * left = common_sampler_get_candidates(sampler.get(), false);
         candidates.assign(left->data, left->data + left->size);
@@ -126,7 +178,7 @@ int32_t lm_sampler::top(llama_context * ctx, int32_t index, bool sampled, llama_
             candidates[static_cast<size_t>(i)] = {i, logits[i], 0.0f};
         }
         if (sampled) {
-            const llama_token only = free ? argmax(logits, n_vocab) : thought.forced();
+            const llama_token only = free ? argmax(logits, n_vocab) : forced;
             candidates = {{chosen >= 0 ? chosen : only, 0.0f, 1.0f}};
         }
     }
@@ -197,6 +249,8 @@ lm_status lm_sampler_clone(const lm_sampler * sampler, lm_sampler ** out) {
         copy->window = source.window;
         copy->plain_greedy = source.plain_greedy;
         copy->sampler.reset(common_sampler_clone(source.sampler.get()));
+        copy->ending.reset(source.ending ? common_sampler_clone(source.ending.get()) : nullptr);
+        copy->last_resort = source.last_resort;
         lm_handle_add(copy.get(), KIND);
         *out = copy.release();
     });

@@ -16,6 +16,8 @@ struct lm_sampler {
     common_params_sampling params;
     lm_thought_params thought_params;
     common_sampler_ptr sampler;
+    common_sampler_ptr ending; // where the end is banned and there is a grammar: its best token without that ban
+    llama_token last_resort = LLAMA_TOKEN_NULL; // what `ending` gave when nothing else was left
     lm_thought thought;
     int32_t n_vocab = 0;
     int32_t window = 0;        // how many past tokens any stage looks at

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localllm.engine.cache import disk
-from localllm.engine.cache.disk import DiskStore, state_key
+from localllm.engine.cache.disk import DiskStore, FolderBusy, state_key
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -127,10 +127,14 @@ def test_processes_share_a_folder(tmp_path):
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from localllm.engine.cache.disk import DiskStore\n"
+        "from localllm.engine.cache.disk import DiskStore, FolderBusy\n"
         f"store = DiskStore(Path({str(tmp_path)!r}), b'k' * 32, 4000)\n"
         "for n in range(40):\n"
-        "    store.write([int(sys.argv[1]), n], bytes(300), exact=False)\n"
+        "    while True:\n"
+        "        try:\n"
+        "            store.write([int(sys.argv[1]), n], bytes(300), exact=False)\n"
+        "            break\n"
+        "        except FolderBusy: pass\n"
     )
     writers = [subprocess.Popen([sys.executable, "-c", program, str(n)]) for n in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
@@ -138,6 +142,94 @@ def test_processes_share_a_folder(tmp_path):
     found = list(store.load())
     assert len(found) > 0 and sum(path.stat().st_size for path in files(store)) <= 4000
     assert all(store.read(one) is not None for one in found)
+
+
+def test_a_folder_that_another_process_locks_is_not_waited_for(store):
+    program = (
+        "import fcntl, sys\n"
+        f"file = open({str(store.folder / '.lock')!r}, 'w')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    assert not store.busy()
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        assert store.busy()
+        with pytest.raises(FolderBusy):
+            store.write([1, 2], b"x", exact=False)
+        other.communicate()
+    assert not store.busy() and store.write([1, 2], b"x", exact=False) is not None
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(store):
+    for name in (".lmstate-part-a", ".lmstate-part-b", ".writing-mine", "notes.txt"):
+        (store.folder / name).write_bytes(bytes(100))
+    assert list(store.load()) == []
+    store.write([1, 2], b"x", exact=False)
+    (stored,) = files(store)
+    assert {path.name for path in store.folder.iterdir()} == {".lock", ".writing-mine", "notes.txt", stored.name}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this platform has no named pipes")
+def test_what_is_no_file_is_passed_over(store):
+    written = store.write([1, 2], b"x", exact=False)
+    os.mkfifo(store.folder / "pipe.lmstate")
+    (store.folder / "folder.lmstate").mkdir()
+    (store.folder / "nowhere.lmstate").symlink_to(store.folder / "none")
+    (found,) = DiskStore(store.folder, KEY, 100_000).load()
+    assert found == written and store.write([3], bytes(99_000), exact=False) is not None
+    assert (store.folder / "pipe.lmstate").exists()
+
+
+FULL_DISK = """
+import logging, resource, sys
+from pathlib import Path
+from localllm.engine.cache.disk import DiskStore
+store = DiskStore(Path(sys.argv[1]), b"k" * 32, 10_000_000)
+print(store.write([1], bytes(1000), exact=False) is not None)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+print(store.write([2], bytes(500_000), exact=False), store.write([3], bytes(500_000), exact=False))
+print(store.write([4], bytes(1000), exact=False) is not None)
+"""
+READ_ONLY_FOLDER = """
+import os, sys
+from pathlib import Path
+from localllm.engine.cache.disk import DiskStore
+folder = Path(sys.argv[1])
+DiskStore(folder, b"k" * 32, 10_000).write([1], bytes(1000), exact=False).path.chmod(0o444)
+folder.chmod(0o555)
+(folder / ".lock").chmod(0o444)
+if os.getuid() == 0: os.setuid(65534)
+store = DiskStore(folder, b"k" * 32, 10_000)
+(found,) = store.load()
+print(len(store.read(found)), store.busy())
+print(store.write([2], bytes(1000), exact=False), store.write([3], bytes(9900), exact=False))
+"""
+
+
+def output(program: str, folder: Path) -> tuple[str, str]:
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=60)
+    return done.stdout, done.stderr
+
+
+def test_a_full_disk_loses_the_new_state_only(tmp_path):
+    told, error = output(FULL_DISK, tmp_path)
+    assert told == "True\nNone None\nTrue\n"
+    assert error.count("passed over") == 1 and "too large" in error
+    store = DiskStore(tmp_path, KEY, 10_000_000)
+    assert sorted(one.ids for one in store.load()) == [(1,), (4,)] and len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_folder_without_permission_to_write_is_read_all_the_same(tmp_path):
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.getuid() and str(folder) != "/":
+            folder.chmod(folder.stat().st_mode | 0o055)
+    folder = tmp_path / "cache"
+    told, error = output(READ_ONLY_FOLDER, folder)
+    folder.chmod(0o755)
+    assert told == "1000 False\nNone None\n" and error.count("Permission denied") == 1, error
+    assert len(list(folder.glob("*.lmstate"))) == 1
 
 
 def test_the_key_follows_the_content_and_not_the_name(tmp_path, models):
@@ -148,3 +240,16 @@ def test_the_key_follows_the_content_and_not_the_name(tmp_path, models):
     data[-1] ^= 1
     copy.write_bytes(bytes(data))
     assert state_key(str(copy), 1) != state_key(str(models["qwen3"]), 1)
+
+
+def test_the_key_follows_weights_that_lie_in_the_middle(tmp_path):
+    """A fine-tune may have the metadata, the size and the last layer of another."""
+    path, size = tmp_path / "model.gguf", 32 * 2**20
+    path.write_bytes(bytes(size))
+    plain = state_key(str(path), 1)
+    with path.open("r+b") as file:  # a layer: more than a 512th of the file
+        file.seek(size // 2)
+        file.write(b"\x01" * 2**17)
+    assert state_key(str(path), 1) != plain
+    path.write_bytes(b"")
+    assert state_key(str(path), 1) != plain
