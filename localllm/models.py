@@ -66,15 +66,8 @@ class LocalModel:
     ) -> None:
         if not isinstance(reference, (str, os.PathLike)):
             raise InvalidRequestError(f"reference: must be a path or a name, not {type(reference).__name__}")
-<<<<<<< HEAD
-        self.reference = os.fspath(reference)
-        self.chat_template = _template_text(chat_template)
-=======
-        if chat_template is not None and not isinstance(chat_template, str):
-            raise InvalidRequestError(f"chat_template: must be text, not {type(chat_template).__name__}")
         self.reference = checks.path("reference", reference)
-        self.chat_template = chat_template
->>>>>>> d5da2d4274fdb4f95cf20ef6e0fd00e6694b104e
+        self.chat_template = _template_text(chat_template)
         self.loras: tuple[Lora, ...] = adapters("loras", loras, Lora)
         self.control_vectors: tuple[ControlVector, ...] = adapters("control_vectors", control_vectors, ControlVector)
         others = ("chat_template", "loras", "control_vectors")
