@@ -214,3 +214,14 @@ def test_messages_in_a_row_suit_a_template_that_wants_turns():
     for name in FAMILIES:
         text = render(chat(name), messages, ChatOptions()).text
         assert "u" in text, name
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in TEMPLATES.glob("*.jinja")))
+def test_a_required_call_keeps_to_its_schema_with_every_template(name):
+    properties = {"city": {"type": "string", "enum": ["Paris", "Rome"]}, "days": {"type": "integer"}, "note": {"type": "string"}}
+    parameters = {"type": "object", "properties": properties, "required": ["city", "days", "note"]}
+    tool = {"type": "function", "function": {"name": "get_weather", "description": "Says it.", "parameters": parameters}}
+    prompt = render(chat(name), [QUESTION], ChatOptions(tools=[tool], tool_choice="required"))
+    # Formats that would take any text for the city make way for ours.
+    assert "Paris" in prompt.guide["grammar"] and "Rome" in prompt.guide["grammar"]
+    assert "get_weather" in prompt.text

@@ -579,8 +579,70 @@ bool lm_knows_calls(const common_chat_templates * templates, const common_chat_t
     return false;
 }
 
-static lm_applied apply_tools(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
-                              const std::vector<common_chat_tool> & callable, bool native) {
+namespace {
+
+// ---- which families' grammars keep to the schemas
+
+bool is_free_text(const common_json & schema) {
+    static const std::set<std::string> SAYS_NOTHING = {"type", "title", "description", "default", "examples"};
+    bool free = schema.is_object() && schema.contains("type") && schema.at("type").is_string() &&
+                schema.at("type").get<std::string>() == "string";
+    for (const auto & [key, value] : schema.is_object() ? schema.items() : common_json::object().items()) {
+        free = free && SAYS_NOTHING.count(key) > 0;
+    }
+    return free;
+}
+
+// A tool whose properties have names and values that show up in any grammar that keeps to them.
+common_chat_tool probe_of(const common_chat_tool & tool, std::vector<std::string> & marks) {
+    auto probe = tool;
+    const common_json parameters = common_json::parse(tool.parameters);
+    common_json properties = common_json::object();
+    common_json required = common_json::array();
+    if (parameters.is_object() && parameters.contains("properties")) {
+        for (const auto & [name, schema] : parameters.at("properties").items()) {
+            const std::string mark = "lmprobe" + std::to_string(marks.size());
+            common_json value = common_json::object();
+            if (is_free_text(schema)) {
+                value["type"] = std::string("string");
+            } else {
+                if (schema.is_object() && schema.contains("type")) {
+                    value["type"] = schema.at("type");
+                }
+                value["const"] = mark + "value";
+                marks.push_back(mark + "value");
+            }
+            properties[mark] = value;
+            required.push_back(mark);
+            marks.push_back(mark);
+        }
+    }
+    common_json object = common_json::object();
+    object["type"] = std::string("object");
+    object["properties"] = properties;
+    object["required"] = required;
+    object["additionalProperties"] = false;
+    probe.parameters = object.dump();
+    return probe;
+}
+
+// Whether a grammar for calls of these tools holds their arguments to their schemas: formats with texts between tags
+// do so for what is no text, and some not at all.
+bool keeps_schemas(const common_chat_templates_inputs & calling,
+                   const std::function<common_chat_params(const common_chat_templates_inputs &)> & make) {
+    auto probing = calling;
+    std::vector<std::string> marks;
+    for (auto & tool : probing.tools) {
+        tool = probe_of(tool, marks);
+    }
+    probing.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    const std::string grammar = make(probing).grammar;
+    return std::all_of(marks.begin(), marks.end(),
+                       [&](const auto & mark) { return grammar.find(mark) != std::string::npos; });
+}
+
+lm_applied apply_tools(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
+                       const std::vector<common_chat_tool> & callable, bool native) {
     if (inputs.tools.empty() || inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_NONE) {
         return {apply_answer(templates, inputs), ""};
     }
@@ -603,11 +665,16 @@ static lm_applied apply_tools(const common_chat_templates * templates, const com
         }
         return apply(templates, told);
     };
+    const bool forced = inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    if (native && (forced || !inputs.json_schema.empty() || !inputs.grammar.empty()) && !keeps_schemas(calling, make)) {
+        // Ours is not the format that the model has learned, but in that one its calls need not be valid.
+        return apply_tools(templates, inputs, callable, false);
+    }
     lm_applied result{make(calling), ""};
     // For its prompt alone: what may be called is none of its matter.
     shown.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE;
     result.params.prompt = make(shown).prompt;
-    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) {
+    if (forced) {
         result.params.grammar = calls_only(result.params, inputs.parallel_tool_calls);
     } else if (!inputs.json_schema.empty() || !inputs.grammar.empty()) {
         auto answering = inputs;
@@ -629,6 +696,8 @@ static lm_applied apply_tools(const common_chat_templates * templates, const com
     result.params.grammar_triggers.clear();
     return result;
 }
+
+} // namespace
 
 lm_applied lm_apply_template(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
                              const std::vector<common_chat_tool> & callable, bool native) {
