@@ -16,6 +16,7 @@ from localllm.errors import InvalidRequestError
 FORMAT = "localllm-session-1"
 # What JSON lacks is an object with one key, which begins so.
 _TAG = "localllm:"
+_MAX_BITS = 4096
 _CLASSES: dict[str, Callable[..., Any]] = {kind.__name__: kind for kind in (SamplingParams, Lora, ControlVector)}
 
 
@@ -27,9 +28,9 @@ def to_text(**parts: Any) -> str:
     """
     try:
         packed = {name: _packed(value, name) for name, value in parts.items()}
+        return json.dumps({"format": FORMAT, **packed}, ensure_ascii=False, allow_nan=False)
     except RecursionError as error:
         raise InvalidRequestError("session: this is nested too deeply to be saved") from error
-    return json.dumps({"format": FORMAT, **packed}, ensure_ascii=False, allow_nan=False)
 
 
 def from_text(text: str) -> dict[str, Any]:
@@ -59,8 +60,8 @@ def _packed(value: Any, where: str) -> Any:
     if isinstance(value, str):
         return _text(value, where)
     if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
+        return _whole_number(int(value), where)
+    if isinstance(value, (float, numbers.Real)) and (float(value) == value or math.isnan(value)):
         number = float(value)
         return number if math.isfinite(number) else {f"{_TAG}float": repr(number)}
     if isinstance(value, list):
@@ -83,12 +84,19 @@ def _packed_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
     return {f"{_TAG}dict": pairs}
 
 
+def _whole_number(value: int, where: str) -> int:
+    # Python neither writes nor reads numbers of more than 4300 digits.
+    if value.bit_length() > _MAX_BITS:
+        raise InvalidRequestError(f"session: {where} has {value.bit_length()} bits, of which {_MAX_BITS} can be saved")
+    return value
+
+
 def _text(value: str, where: str) -> str:
     try:
-        value.encode()
+        # And back: of a class of the caller's, such as an enumeration, nothing but the text remains.
+        return value.encode().decode()
     except UnicodeEncodeError as error:
         raise InvalidRequestError(f"session: {where} holds half of a surrogate pair, which cannot be saved: {error}") from error
-    return str(value)
 
 
 def _unpacked(value: Any, where: str) -> Any:

@@ -157,7 +157,10 @@ class ChatSession:
             InvalidRequestError: The text is not what `to_json` gave; names the place.
         """
         parts = saved.from_text(text)
-        messages, options = parts.get("messages"), parts.get("options", {})
+        messages, options = parts.pop("messages", None), parts.pop("options", {})
+        reserve = parts.pop("reserve_tokens", RESERVE_TOKENS)
+        if parts:
+            raise InvalidRequestError(f"session: {', '.join(parts)}: no part of a conversation in the format {saved.FORMAT!r}")
         if not isinstance(messages, list):
             raise InvalidRequestError("session: messages is no list")
         if not isinstance(options, dict) or not all(isinstance(name, str) for name in options):
@@ -168,7 +171,6 @@ class ChatSession:
         except InvalidRequestError as error:
             raise InvalidRequestError(f"session: options.{error}") from error
         try:
-            reserve = parts.get("reserve_tokens", RESERVE_TOKENS)
             return cls(model, messages=messages, policy=policy, reserve_tokens=reserve, **options)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"session: {error}") from error

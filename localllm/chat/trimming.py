@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -107,7 +108,7 @@ class Summarise:
         head, turns = split(messages)
         most = min(self.max_tokens, max(1, model.engine.limit // 4))
         plain, earlier = without_summary(head)
-        new = _fitting(model, plain, turns[-self.keep_turns :], room - most, options)
+        new = _fitting(model, with_summary(plain, "."), turns[-self.keep_turns :], room - most, options)
         old = turns[: -len(new)]
         # The same adapters and template as in the answer; a thought would use up what the summary may have.
         chosen = {name: options[name] for name in ("loras", "control_vectors", "template_kwargs", "priority") if name in options}
@@ -121,10 +122,11 @@ class Summarise:
     def _shortened(self, model: LocalModel, plan: _Plan, summary: str, room: int, options: Mapping[str, Any]) -> list[Message]:
         summary = summary.strip() or plan.earlier
         if summary:
-            shortened = joined(with_summary(plan.head, summary), plan.turns)
+            head = with_summary(plan.head, summary)
+            shortened = joined(head, _fitting(model, head, plan.turns, room, options))
             if model.count_message_tokens(shortened, **options) <= room:
                 return shortened
-        # The newest turn matters more than what a summary can say of the others.
+        # The newest turn matters more than what a summary can say of others.
         return joined(plan.head, plan.turns)
 
 
@@ -223,5 +225,5 @@ def _last(low: int, high: int, fits: Callable[[int], bool]) -> int:
 
 def whole(name: str, value: object, least: int) -> None:
     """Raises InvalidRequestError, which names `name`, unless a value is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InvalidRequestError(f"{name}: must be a whole number from {least} on, not {value!r}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from localllm import ChatMessage, ChatSession, DropOldest, LocalModel, Lora, Sam
 from localllm.chat.prompt import ChatOptions, render
 from localllm.chat.session import CUT, _whole_calls
 from localllm.chat.trimming import with_summary, without_summary
-from localllm.errors import ContextOverflowError, InvalidRequestError, LocalLLMError
+from localllm.errors import ClosedError, ContextOverflowError, InvalidRequestError, LocalLLMError
 from localllm.native.handles import Chat
 
 GREEDY = {"temperature": 0, "max_tokens": 8}
@@ -106,6 +108,17 @@ def test_a_turn_that_fails_changes_nothing(model):
     assert session.messages == before
 
 
+def test_a_stream_that_fails_changes_nothing(models):
+    with LocalModel(models["qwen3"], n_ctx=480, n_threads=1) as model:
+        session = ChatSession(model, temperature=0, ignore_eos=True)
+        stream = session.stream("x")
+        next(stream)
+        model.engine.close()
+        with pytest.raises(ClosedError):
+            list(stream)
+        assert session.messages == []
+
+
 def test_the_oldest_turns_are_dropped_when_the_context_is_full(tiny):
     session = ChatSession(tiny, "Be brief.", policy=DropOldest(), **GREEDY)
     for number in range(12):
@@ -152,7 +165,7 @@ def test_a_summary_takes_the_place_of_the_one_before(tiny, system):
         assert roles(session).count("system") <= 1
         assert sum(str(message["content"]).count("Earlier in this conversation: ") for message in session.messages) <= 1
         assert tiny.count_message_tokens(session.messages[:-1]) <= 512
-    assert len(summaries) > 2 and session.messages[0]["content"].startswith(system)
+    assert len(summaries) > 2 and session.messages[0].get("summary") and session.messages[0]["content"].startswith(system)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +191,10 @@ def test_the_newest_turn_goes_before_a_summary(tiny):
         session = ChatSession(tiny, messages=messages, policy=Summarise(max_tokens=4000), **GREEDY)
         assert session.ask(asked).usage.prompt_tokens <= 512
         assert session.messages[-2]["content"] == asked
+
+
+class Kind(str, Enum):
+    SHORT = "brief"
 
 
 class Counting:
@@ -317,17 +334,19 @@ class Patient:
 
     def __init__(self) -> None:
         self.rounds = 0
+        self.goal: int | None = None
         self.enough = threading.Event()
 
     async def tick(self) -> None:
         while True:
             self.rounds += 1
-            if self.rounds == 1000:
+            if self.goal is not None and self.rounds >= self.goal:
                 self.enough.set()
             await asyncio.sleep(0)
 
     def shorten(self, model: Any, messages: Any, room: int, options: Any) -> Any:
-        assert self.enough.wait(30), "the loop stood still"
+        self.goal = self.rounds + 1000
+        assert self.enough.wait(20), "the loop stood still"
         return messages[-1:]
 
 
@@ -349,22 +368,36 @@ def test_the_loop_goes_on_while_a_conversation_is_shortened(tiny, how):
     assert policy.rounds >= 1000 and roles(session) == ["user", "assistant"]
 
 
+class Endless(Counting):
+    """A LocalModel whose answers never end by themselves."""
+
+    def __init__(self, model: LocalModel) -> None:
+        super().__init__(model)
+        self.asked: list[str] = []
+        self.n_stopped = 0
+
+    async def achat(self, messages: Any, **options: Any) -> Any:
+        self.asked.append(messages[-1]["content"])
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.n_stopped += 1
+
+
 def test_cancelling_stops_a_summary(tiny):
-    session = ChatSession(tiny, messages=said(40), policy=Summarise(max_tokens=128), **GREEDY)
-    before = list(session.messages)
+    model, policy = Endless(tiny), Summarise()
+    session = ChatSession(model, messages=said(40), policy=policy, **GREEDY)  # type: ignore[arg-type]
 
     async def run() -> None:
         asking = asyncio.ensure_future(session.aask("x"))
-        while not tiny.engine.stats().n_running:
+        while not model.asked:
             await asyncio.sleep(0.001)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        while tiny.engine.stats().n_running:
-            await asyncio.sleep(0.001)
 
     asyncio.run(run())
-    assert session.messages == before
+    assert (model.asked, model.n_stopped, session.messages) == ([policy.instruction], 1, said(40))
 
 
 def test_summaries_are_the_same_in_coroutines(tiny):
@@ -400,6 +433,7 @@ def test_a_session_goes_on_from_its_file(model, tmp_path):
             "template_kwargs": {"localllm:tuple": [(1,), None]},
         },
         {"tools": (TOOL,), "tool_choice": "none"},
+        {"template_kwargs": {"a": Kind.SHORT, 5: {(1, 2): [Fraction(1, 2)]}, "n": 2**4000}},
     ],
     ids=lambda options: "-".join(options),
 )
@@ -427,6 +461,8 @@ def test_everything_comes_back_from_a_file(tiny, tmp_path, options):
     [
         ([{"role": "user", "content": "a\ud800"}], {}, r"messages\[0\]\.content"),
         ([{"role": "user", "content": [{"type": "text", "text": {1}}]}], {}, r"messages\[0\]\.content\[0\]\.text"),
+        ([], {"template_kwargs": {"a": Fraction(1, 3)}}, r"options\.template_kwargs\.a"),
+        ([{"role": "user", "content": "x", "n": [1, 10**5000]}], {}, r"messages\[0\]\.n\[1\]"),
         ([], {"template_kwargs": {"a": object()}}, r"options\.template_kwargs\.a"),
         ([], {"template_kwargs": {"a": {(object(),): 1}}}, r"options\.template_kwargs\.a"),
         ([{"role": "user", "content": "x", "deep": deep()}], {}, "nested"),
@@ -457,6 +493,7 @@ def file(**parts: Any) -> str:
         (file(options={"model": 1}), r"options\.model"), (file(options={"messages": [1]}), r"options\.messages"),
         (file(options={"system": "x"}), r"options\.system"), (file(options={"reserve_tokens": 1}), r"options\.reserve_tokens"),
         (file(options={"temprature": 1}), r"options\.temprature.*temperature"), (file(options={"top_p": 7}), r"options\.top_p"),
+        (file(sampling={}), "sampling: no part"),
         (file(reserve_tokens="x"), "reserve_tokens"), (file(reserve_tokens=-1), "reserve_tokens"),
         (file(options={"sampling": {"localllm:SamplingParams": {"top": 1}}}), r"options\.sampling"),
         (file(options={"sampling": {"localllm:SamplingParams": {"top_p": 7}}}), r"options\.sampling"),
