@@ -593,6 +593,35 @@ bool is_free_text(const common_json & schema) {
     return free;
 }
 
+// A value of the same type that only a grammar which keeps to the schema has in it.
+common_json probe_value(const common_json & schema, std::vector<std::string> & marks) {
+    common_json value = common_json::object();
+    if (schema.is_object() && schema.contains("type")) {
+        value["type"] = schema.at("type");
+    }
+    const std::string type =
+        value.contains("type") && value.at("type").is_string() ? value.at("type").get<std::string>() : "";
+    if (type == "boolean" || is_free_text(schema)) {
+        return value; // every format has these as they are
+    }
+    std::string mark = "lmvalue" + std::to_string(marks.size());
+    if (type == "integer" || type == "number") {
+        const int64_t number = 4300710000000 + static_cast<int64_t>(marks.size());
+        mark = std::to_string(number);
+        value["const"] = number;
+    } else if (type == "array") {
+        value["const"] = common_json::array();
+        value["const"].push_back(mark);
+    } else if (type == "object") {
+        value["const"] = common_json::object();
+        value["const"][mark] = 1;
+    } else {
+        value["const"] = mark;
+    }
+    marks.push_back(mark);
+    return value;
+}
+
 // A tool whose properties have names and values that show up in any grammar that keeps to them.
 common_chat_tool probe_of(const common_chat_tool & tool, std::vector<std::string> & marks) {
     auto probe = tool;
@@ -602,17 +631,7 @@ common_chat_tool probe_of(const common_chat_tool & tool, std::vector<std::string
     if (parameters.is_object() && parameters.contains("properties")) {
         for (const auto & [name, schema] : parameters.at("properties").items()) {
             const std::string mark = "lmprobe" + std::to_string(marks.size());
-            common_json value = common_json::object();
-            if (is_free_text(schema)) {
-                value["type"] = std::string("string");
-            } else {
-                if (schema.is_object() && schema.contains("type")) {
-                    value["type"] = schema.at("type");
-                }
-                value["const"] = mark + "value";
-                marks.push_back(mark + "value");
-            }
-            properties[mark] = value;
+            properties[mark] = probe_value(schema, marks);
             required.push_back(mark);
             marks.push_back(mark);
         }
