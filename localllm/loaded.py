@@ -33,7 +33,8 @@ class Loaded:
     """Callable from any thread. Weights, engines and embedders come from the registry, so others may have them, too.
 
     Every method and property that loads something raises ModelError (no such file, or one that cannot be loaded) and
-    NativeLibraryError (the native libraries cannot be used).
+    NativeLibraryError (the native libraries cannot be used), or InvalidRequestError (metadata are replaced by such of another
+    type).
 
     Args:
         reference: str, what `resolve` makes a path of.
@@ -147,3 +148,9 @@ class Loaded:
     def _require_kind(self, *kinds: str) -> None:
         if self.header.kind not in kinds:
             raise UnsupportedModelError(f"{self.path}: this file {_NO_MODEL[self.header.kind]}")
+        for key, value in self._config.overrides:
+            own = self.header.metadata.get(key)
+            # llama.cpp would only log that, and go on with the file's value.
+            if own is not None and type(own) is not type(value):
+                types = f"of type {type(own).__name__}, not {type(value).__name__}"
+                raise InvalidRequestError(f"metadata_overrides: the value of {key} in {self.path} is {types}")

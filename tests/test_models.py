@@ -208,6 +208,9 @@ CARELESS = [
     ("complete", ("x",), {"priority": numpy.float64(1)}),
     ("complete", ("x",), {"max_tokens": numpy.array([1, 2])}),
     ("complete", ("x",), {"loras": [("a", 10**400)]}),
+    ("chat", (QUESTION,), {"choice": ["\ud800", "b"]}),
+    ("chat", (QUESTION,), {"json_schema": {"const": "\ud800"}}),
+    ("chat", (QUESTION,), {"tools": [{"type": "function", "function": {"name": "\ud800"}}]}),
     ("tokenize", (None,), {}),
     ("detokenize", (None,), {}),
     ("detokenize", (5,), {}),
@@ -239,6 +242,23 @@ def test_numbers_of_numpy_are_numbers(model):
     assert model.detokenize(numpy.array([33, 34])) == model.detokenize([33, 34])
     prompt = tuple(numpy.array(model.tokenize("one two")))
     assert model.engine.generate(Request(prompt=prompt, max_tokens=numpy.int64(2), stop_tokens=[numpy.int32(5)])).tokens
+
+
+def test_half_a_character_in_a_message_is_a_question_mark(model):
+    assert model.render([{"role": "user", "content": "a\ud800b"}]) == model.render([{"role": "user", "content": "a?b"}])
+
+
+@pytest.mark.parametrize("value", [1.0, "x", True])
+def test_metadata_of_another_type_are_refused(models, value):
+    """llama.cpp would go on with what the file says."""
+    model = LocalModel(
+        models["qwen3"], n_ctx=256, metadata_overrides={"general.architecture": "qwen3", "qwen3.block_count": value}
+    )
+    for use in (lambda: model.tokenize("x"), lambda: model.engine):
+        with pytest.raises(
+            InvalidRequestError, match=r"^metadata_overrides: the value of qwen3\.block_count .* is of type int, not"
+        ):
+            use()
 
 
 def test_metadata_may_be_replaced(models):

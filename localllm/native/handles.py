@@ -463,8 +463,17 @@ class Chat:
         return result
 
     def apply(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Renders messages; fields as lm_chat_apply documents them."""
-        text = to_json(request, errors="replace")
+        """Renders messages; fields as lm_chat_apply documents them.
+
+        Half a character (a lone surrogate) is a "?" in messages, as in all text that a model reads. In what an answer is held
+        to (a schema, a grammar, a tool's name) it would be another one than the caller's.
+
+        Raises:
+            InvalidRequestError: A field other than the messages holds half a character, or one what JSON cannot.
+            TemplateError: The template cannot render them.
+        """
+        messages = json.loads(to_json({"messages": request.get("messages")}, errors="replace"))
+        text = to_json({**request, **messages})
         result: dict[str, Any] = self.native.json_call("lm_chat_apply", self.pointer, text)
         return result
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
+import subprocess
+import sys
+import tempfile
 import threading
 
 import pytest
@@ -381,6 +386,78 @@ def test_damaged_files_are_misses_and_the_answer_is_right(engine_for, tmp_path, 
     answer = second.generate(asked)
     assert answer.usage.cached_tokens == 0 and "damaged" in caplog.text
     assert_same_greedy(wanted.logprobs, answer.logprobs)
+
+
+SHARING = """
+import pickle, sys
+from localllm import ContextConfig, Engine, Request, SamplingParams
+from localllm.engine.cache.lookup import DISK
+path, folder, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+context = ContextConfig(n_ctx=512, parallel=2, n_threads=1, cache_dir=folder, cache_disk_bytes=1_000_000, cache_ram_bytes=0)
+greedy = SamplingParams(temperature=0, ignore_eos=True, n_probs=5)
+print(flush=True)
+sys.stdin.readline()
+for turn in range(6):
+    with Engine(path, context=context) as engine:
+        for n in range(4):
+            prompt = (*range(20 + n, 120 + n), turn * at % 3)  # of these both processes ask some
+            asked = Request(prompt=prompt, max_tokens=8, sampling=greedy)
+            print(pickle.dumps((asked, engine.generate(asked).logprobs)).hex())
+        core = engine._core
+        while True:
+            with core._wake:
+                if core.scheduler.idle and not core.residents.next_to_store():
+                    break
+"""
+
+
+def test_two_processes_use_one_folder_at_the_same_time(engine_for, models, tmp_path, assert_same_greedy):
+    """Both read, write and evict, in a budget of a few states; every answer is that of an engine without a cache."""
+    command = [sys.executable, "-c", SHARING, str(models["qwen3"]), str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen([*command, str(at)], **pipes) for at in (1, 2)]
+    for process in both:
+        process.stdout.readline()
+    for process in both:  # now, at the same time
+        process.stdin.write("\n")
+        process.stdin.flush()
+    told = [process.communicate(timeout=120) for process in both]
+    assert [(process.returncode, error) for process, (_, error) in zip(both, told, strict=True)] == [(0, "")] * 2
+    cold = engine_for("qwen3", prefix_cache=False, parallel=1)
+    for line in {line for out, _ in told for line in out.splitlines()}:
+        asked, logprobs = pickle.loads(bytes.fromhex(line))
+        assert_same_greedy(cold.generate(asked).logprobs, logprobs)
+    sizes = [path.stat().st_size for path in tmp_path.iterdir() if path.name != ".lock"]
+    assert sizes and sum(sizes) <= 1_000_000
+
+
+def test_a_folder_that_another_process_locks_delays_no_answer(engine_for, tmp_path):
+    import fcntl
+
+    engine = engine_for("qwen3", cache_dir=tmp_path)
+    asked = request(engine, "the quick brown fox jumps over the lazy dog " * 8, 8)
+    with (tmp_path / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        first = engine.generate(asked)
+        for n in range(3):
+            assert engine.generate(request(engine, f"{n} the quick brown fox", 2)).tokens
+        assert list(tmp_path.glob("*.lmstate")) == [] and engine.generate(asked).tokens == first.tokens
+    settle(engine)
+    assert list(tmp_path.glob("*.lmstate")) != [], "what could not be written then is written now"
+
+
+def test_a_full_disk_costs_the_files_and_no_answer(engine_for, tmp_path, monkeypatch, caplog, assert_same_greedy):
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    engine, cold = engine_for("qwen3", cache_dir=tmp_path), engine_for("qwen3", prefix_cache=False)
+    for n in range(3):
+        asked = request(engine, f"{n} the quick brown fox jumps over the lazy dog " * 6, 8)
+        for _ in range(2):
+            assert_same_greedy(cold.generate(asked).logprobs, engine.generate(asked).logprobs)
+            settle(engine)
+    assert caplog.text.count("No space left") == 1 and [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_a_cache_folder_that_cannot_be_used_is_an_error(models, tmp_path):

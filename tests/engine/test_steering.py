@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import shutil
 import threading
@@ -273,6 +274,65 @@ def test_files_of_states_keep_their_adapters(engine_for, lora_for, tmp_path, nam
     answer = second.generate(request(second, loras=(Lora(copy),)))
     assert answer.usage.cached_tokens == len(asked.prompt) - 1, "what counts is what is in the file, not its name"
     assert_same_greedy(cold.generate(asked).logprobs, answer.logprobs)
+
+
+SMALL = {"n_ctx": 512, "parallel": 1, "kept_sequences": 3}
+
+
+def leave_running(engine: Engine, left: Request) -> Any:
+    """Another request's answer that goes on."""
+    stream = engine.stream(Request(prompt=left.prompt, max_tokens=150, sampling=PROBED, loras=left.loras))
+    next(stream)
+    return stream
+
+
+def leave_in_ram(engine: Engine, left: Request) -> None:
+    engine.generate(left)
+    for n in range(6):
+        settle(engine)
+        engine.generate(request(engine, f"{n} " * 100, 2))
+    settle(engine)
+
+
+@pytest.mark.parametrize("tier", ["device", "running", "ram", "disk", "saved"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen35"])
+def test_no_tier_gives_a_prefix_to_other_adapters(engine_for, lora_for, tmp_path, name, tier, assert_same_greedy):
+    """Each way in turn leaves the prompt there; none of the others may go on from it, and the same way does."""
+    one, two = lora_for(name), lora_for(name, 2)
+    ways = [(), (Lora(one),), (Lora(one, 0.5),), (Lora(two),), (Lora(one), Lora(two))]
+    cold = engine_for(name, prefix_cache=False)
+    wanted = [cold.generate(request(cold, loras=way)) for way in ways]
+    asked = [request(cold, loras=way) for way in ways]
+    for at in range(len(ways)):
+        options = {"cache_dir": tmp_path / str(at)} if tier == "disk" else SMALL if tier == "ram" else {"n_ctx": 2048}
+        engine = engine_for(name, **options)
+        stream = None
+        if tier == "running":
+            stream = leave_running(engine, asked[at])
+        elif tier == "ram":
+            leave_in_ram(engine, asked[at])
+        else:
+            engine.generate(asked[at])
+            settle(engine)
+        if tier == "disk":
+            engine.close()
+            engine = engine_for(name, **options)
+        if tier == "saved":
+            data, engine = engine.save_state(asked[at]), engine_for(name, **options)
+            engine.load_state(data, asked[at])
+        if tier != "running" or name == "qwen3":  # a state that cannot be cut cannot be shared while it goes on
+            onward = dataclasses.replace(asked[at], prompt=(*asked[at].prompt, 5, 6, 7))
+            own = engine.generate(onward)
+            assert own.usage.cached_tokens >= len(asked[at].prompt) - 1
+            assert own.usage.cached_from == ("device" if tier == "saved" else tier)
+            assert_same_greedy(cold.generate(onward).logprobs, own.logprobs)
+        other = (at + 1) % len(ways)
+        answer = engine.generate(asked[other])
+        assert answer.usage.cached_tokens == 0
+        assert_same_greedy(wanted[other].logprobs, answer.logprobs)
+        if stream is not None:
+            stream.close()
+        engine.close()
 
 
 def test_the_same_adapter_under_two_names_is_one(engine_for, lora_for, tmp_path):
