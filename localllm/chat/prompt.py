@@ -27,7 +27,8 @@ class ChatOptions:
     or what that one says. A model that thinks does so first, unconstrained.
 
     Attributes:
-        tools: OpenAI-style function tools. Their arguments always satisfy "parameters".
+        tools: OpenAI-style function tools. The arguments of a required call always satisfy "parameters": where the family's own
+            format cannot see to that, the call is made in one of ours. Those of a free call do if the format has them as JSON.
         tool_choice: "auto" (the model decides), "none", "required" or "any" (it has to call one), a tool's name, or OpenAI's
             {"type": "function", "function": {"name": ...}}.
         parallel_tool_calls: bool, allow several calls in one answer.
