@@ -6,11 +6,12 @@ and takes any string where it cannot express a pattern. Its grammars then let an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from localllm.chat.constraints.numbers import Bound, number
+from localllm.chat.constraints.numbers import Bound, integer, number
 from localllm.chat.constraints.regex import from_regex
 from localllm.errors import GrammarError
 
@@ -32,6 +33,9 @@ _COMBINATIONS = ("$ref", "anyOf", "oneOf", "allOf", "const", "enum")
 # the two differently.
 _TEXT_MARK = "\ue000localllm:{}\ue001"
 _NUMBER_MARK = 7_310_054_300_000_000
+# Every float has fewer digits; a grammar writes each of them out.
+_BOUND_DIGITS = 400
+_LARGEST_BOUND = 10**_BOUND_DIGITS
 
 
 def prepare(schema: Mapping[str, Any], rules: dict[str, str], where: str = "json_schema") -> dict[str, Any]:
@@ -276,9 +280,8 @@ class _Preparation:
         return {**result, **_given(minLength=least, maxLength=most)}
 
     def _bounded(self, name: str, schema: dict[str, Any], path: str) -> dict[str, Any]:
-        for key in _NUMBER & set(schema):
-            if isinstance(schema[key], bool) or not isinstance(schema[key], (int, float)):
-                raise self.fail(path, f"{key!r} must be a number, not {schema[key]!r}")
+        for key in sorted(_NUMBER & set(schema)):
+            self._require_bound(key, schema[key], path)
         low = self._bound(schema, "minimum", "exclusiveMinimum", max)
         high = self._bound(schema, "maximum", "exclusiveMaximum", min)
         if name == "integer":
@@ -287,11 +290,19 @@ class _Preparation:
             least = least + 1 if low and not low.inclusive and least == low.value and least is not None else least
             most = most - 1 if high and not high.inclusive and most == high.value and most is not None else most
             self._not_empty("minimum", least, "maximum", most, path)
-            return {"type": name, **_given(minimum=least, maximum=most)}
+            return self._marked(integer(least, most), _NUMBER_MARK + len(self.rules))
         try:
             return self._marked(number(low, high), _NUMBER_MARK + len(self.rules))
         except ValueError as error:
             raise self.fail(path, str(error)) from error
+
+    def _require_bound(self, key: str, value: Any, path: str) -> None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self.fail(path, f"{key!r} must be a number, not {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self.fail(path, f"{key!r} must be a finite number, not {value!r}")
+        if isinstance(value, int) and abs(value) >= _LARGEST_BOUND:
+            raise self.fail(path, f"{key!r} has more than {_BOUND_DIGITS} digits, which cannot be expressed")
 
     @staticmethod
     def _bound(schema: dict[str, Any], inclusive: str, exclusive: str, stricter: Any) -> Bound | None:
