@@ -82,7 +82,7 @@ def test_whole_numbers_of_any_size(low, high):
         assert bool(pattern.fullmatch(str(value))) == within, (value, low, high)
 
 
-@pytest.mark.parametrize("exponent", [14, 15, 16, 17, 25, 100, 308])
+@pytest.mark.parametrize("exponent", [14, 15, 16, 17, 25, 80])
 def test_bounds_beyond_the_digits_that_are_written_freely(exponent):
     for text in (f"1e{exponent}", f"7.25e{exponent}"):
         value = Decimal(text)
