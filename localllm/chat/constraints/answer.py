@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localllm.chat.constraints.alternatives import one_of
 from localllm.chat.constraints.regex import from_regex
 from localllm.chat.constraints.schema import prepare
 from localllm.errors import InvalidRequestError
@@ -67,19 +68,17 @@ def constraint(
     return Constraint(grammar=grammar or "")
 
 
-def literal(text: str) -> str:
-    """A text as GBNF writes it."""
-    escaped = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    return '"' + "".join(escaped.get(character, character) for character in text) + '"'
-
-
 def _one_of(choice: Any) -> str:
     if isinstance(choice, str) or not isinstance(choice, Sequence) or not choice:
         raise InvalidRequestError(f"choice: must be a list of texts that is not empty, not {choice!r}")
     for at, text in enumerate(choice):
         if not isinstance(text, str) or not text:
             raise InvalidRequestError(f"choice[{at}]: must be text that is not empty, not {text!r}")
-    return " | ".join(map(literal, choice))
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequestError(f"choice[{at}]: {text!r} has half of a character, {text[error.start]!r}") from error
+    return one_of(choice)
 
 
 def _format_schema(response_format: Any) -> Mapping[str, Any] | None:

@@ -8,7 +8,12 @@ from decimal import Decimal
 # Digits that a model may write behind what the bounds decide; more would be noise.
 ANY = "[0-9]{0,6}"
 SOME = "[0-9]{1,6}"
-MAX_DIGITS = 400
+# Where there is no upper bound: digits of a whole number behind its first, and how many more than a long lower bound has.
+MAX_DIGITS = 15
+MORE_DIGITS = 6
+# A bound so far off limits nothing that would be written without it, unless the other bound is as far off.
+_FAR = Decimal(10) ** 40
+_NEAR = Decimal(10) ** 30
 
 
 @dataclass(frozen=True)
@@ -28,16 +33,16 @@ def number(low: Bound | None, high: Bound | None) -> str:
     Raises:
         ValueError: There is no such number.
     """
-    if any(bound is not None and abs(bound.value) >= 10**MAX_DIGITS for bound in (low, high)):
-        raise ValueError(f"a bound of more than {MAX_DIGITS} digits")
+    low, high = _near_ones(low, high)
     zero = Bound(Decimal(0), True)
     parts = []
     if high is None or high.value > 0 or (high.value == 0 and high.inclusive):
         start = low if low is not None and low.value >= 0 else zero
         parts += _magnitudes(start, high)
     if low is None or low.value < 0:
-        nearest = Bound(-high.value, high.inclusive) if high is not None and high.value <= 0 else zero
-        farthest = None if low is None else Bound(-low.value, low.inclusive)
+        # Decimal's minus would round to 28 digits.
+        nearest = Bound(high.value.copy_negate(), high.inclusive) if high is not None and high.value <= 0 else zero
+        farthest = None if low is None else Bound(low.value.copy_negate(), low.inclusive)
         parts += [f'"-" ({part})' for part in _magnitudes(nearest, farthest)]
     if not parts:
         raise ValueError("no number is within these bounds")
@@ -45,20 +50,29 @@ def number(low: Bound | None, high: Bound | None) -> str:
 
 
 def integer(low: int | None, high: int | None) -> str:
-    """A GBNF expression for the integers from one to another, None for no limit.
+    """A GBNF expression for the whole numbers from `low` to `high`, of any size; None for no limit.
 
     Raises:
-        ValueError: The limits have too many digits.
+        ValueError: There is no such number.
     """
-    if any(bound is not None and abs(bound) >= 10**MAX_DIGITS for bound in (low, high)):
-        raise ValueError(f"a bound of more than {MAX_DIGITS} digits")
+    near = _near_ones(*(None if value is None else Bound(Decimal(value), True) for value in (low, high)))
+    least, most = (None if bound is None else int(bound.value) for bound in near)
     parts = []
-    if high is None or high >= 0:
-        parts += integers(max(low or 0, 0), high)
-    if low is None or low < 0:
-        nearest = 1 if high is None or high >= 0 else -high
-        parts += [f'"-" {part}' for part in integers(nearest, None if low is None else -low)]
+    if most is None or most >= 0:
+        parts += integers(max(least or 0, 0), most)
+    if least is None or least < 0:
+        nearest = 1 if most is None or most >= 0 else -most
+        parts += [f'"-" ({part})' for part in integers(nearest, None if least is None else -least)]
+    if not parts:
+        raise ValueError("no whole number is within these bounds")
     return " | ".join(parts)
+
+
+def _near_ones(low: Bound | None, high: Bound | None) -> tuple[Bound | None, Bound | None]:
+    """The bounds without one that is out of reach, as the largest number of a programming language is."""
+    far_high = high is not None and high.value >= _FAR and (low is None or low.value < _NEAR)
+    far_low = low is not None and low.value <= -_FAR and (high is None or high.value > -_NEAR)
+    return None if far_low else low, None if far_high else high
 
 
 def _magnitudes(low: Bound, high: Bound | None) -> list[str]:
@@ -92,7 +106,9 @@ def integers(low: int, high: int | None, tail: str = "") -> list[str]:
         text = str(low)
         if high is None and text.strip("0") == "1":
             # 1, 10, 100 and so on: all numbers of as many digits, and of more.
-            return [*result, f"[1-9] [0-9]{{{len(text) - 1},{max(15, len(text))}}} {tail}".strip()]
+            least = len(text) - 1
+            most = MAX_DIGITS if least < MAX_DIGITS else least + MORE_DIGITS
+            return [*result, f"[1-9] [0-9]{{{least},{most}}} {tail}".strip()]
         n_free, digit = _block(low, high)
         at = len(text) - n_free - 1
         free = f"[0-9]{{{n_free}}} " if n_free else ""

@@ -30,6 +30,7 @@ _NEGATED = {
 }
 # Characters that a JSON string cannot hold as they are.
 _ESCAPED: Ranges = [(0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C)]
+_NOTHING = '"" [^\\U00000000-\\U0010FFFF]'
 _SHORT = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r", 0x22: '"', 0x5C: "\\"}
 # More repetitions make llama.cpp's grammars slow; its parser refuses them at 2,000.
 MAX_REPEAT = 1000
@@ -48,12 +49,16 @@ def from_regex(pattern: str, *, json_string: bool = False) -> str:
             boundaries, or anchors in the middle.
     """
     try:
-        tree = list(_p.parse(pattern, re.ASCII))
-    except (re.error, OverflowError, RecursionError) as error:
+        parsed = _p.parse(pattern, re.ASCII)
+        pattern.encode()
+    except (ValueError, re.error, OverflowError, RecursionError) as error:
         raise GrammarError(f"pattern {pattern!r}: {error}") from error
+    tree, flags = list(parsed), parsed.state.flags
+    if flags & ~(re.ASCII | re.VERBOSE | re.DOTALL):
+        raise GrammarError(f"pattern {pattern!r}: of flags only 'a', 's' and 'x' can be expressed")
     starts = bool(tree) and tree[0][0] is _c.AT and tree[0][1] in (_c.AT_BEGINNING, _c.AT_BEGINNING_STRING)
     ends = bool(tree) and tree[-1][0] is _c.AT and tree[-1][1] in (_c.AT_END, _c.AT_END_STRING)
-    writer = _Writer(pattern, _json_class if json_string else _plain_class)
+    writer = _Writer(pattern, _json_class if json_string else _plain_class, bool(flags & re.DOTALL))
     body = writer.sequence(tree[starts : len(tree) - ends if ends else None])
     if not json_string:
         return body
@@ -62,13 +67,13 @@ def from_regex(pattern: str, *, json_string: bool = False) -> str:
 
 
 class _Writer:
-    def __init__(self, pattern: str, write: Callable[[Ranges], str]) -> None:
+    def __init__(self, pattern: str, write: Callable[[Ranges], str], dot_is_all: bool) -> None:
         self._pattern = pattern
         self.ranges = write
         self._handlers: dict[Any, Callable[[Any], str]] = {
             _c.LITERAL: lambda code: self.ranges([(code, code)]),
             _c.NOT_LITERAL: lambda code: self.ranges(_inverted([(code, code)])),
-            _c.ANY: lambda _: self.ranges(_inverted([(0x0A, 0x0A), (0x0D, 0x0D)])),
+            _c.ANY: lambda _: self.ranges(_inverted([] if dot_is_all else [(0x0A, 0x0A), (0x0D, 0x0D)])),
             _c.IN: self._class,
             _c.BRANCH: lambda value: " | ".join(self.sequence(branch) or '""' for branch in value[1]),
             _c.SUBPATTERN: self._group,
@@ -138,7 +143,7 @@ def _inverted(ranges: Ranges) -> Ranges:
 
 
 def _plain_class(ranges: Ranges) -> str:
-    return "[" + "".join(_span(low, high) for low, high in _merged(ranges)) + "]" if ranges else '"" [^\\U00000000-\\U0010FFFF]'
+    return "[" + "".join(_span(low, high) for low, high in _merged(ranges)) + "]" if ranges else _NOTHING
 
 
 def _json_class(ranges: Ranges) -> str:
@@ -147,7 +152,7 @@ def _json_class(ranges: Ranges) -> str:
     escaped = [code for low, high in _merged(ranges) for code in range(low, min(high, 0x5C) + 1) if _must_escape(code)]
     parts = [_plain_class(inside)] if inside else []
     parts += [f'"\\\\{_in_literal(_SHORT[code])}"' if code in _SHORT else f'"\\\\u{code:04x}"' for code in escaped]
-    return " | ".join(parts)
+    return " | ".join(parts) or _NOTHING
 
 
 def _must_escape(code: int) -> bool:

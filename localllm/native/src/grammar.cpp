@@ -7,14 +7,19 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 namespace {
 
-// Beyond this many, llama.cpp's grammars stop to count.
-constexpr unsigned long MAX_REPETITIONS = 2000;
-
 // llama.cpp's parser calls itself for each bracket.
 constexpr size_t MAX_GRAMMAR_DEPTH = 512;
+// Above it llama.cpp's parser takes an upper limit for none.
+constexpr size_t MAX_REPETITIONS = 2000;
+// The parser writes out what is repeated; 16 bytes or so for each element.
+constexpr size_t MAX_ELEMENTS = size_t{1} << 22;
+// llama.cpp looks for left recursion by calling itself, and once for each way that leads to a rule.
+constexpr size_t MAX_CHAIN = 5000;
+constexpr uint64_t MAX_WAYS = uint64_t{1} << 26;
 
 struct grammar_deleter {
     void operator()(llama_grammar * grammar) const { llama_grammar_free_impl(grammar); }
@@ -66,6 +71,191 @@ size_t skipped(const std::string & grammar, size_t at) {
     return at;
 }
 
+// Reads GBNF only as far as it takes to find the repetitions and what they repeat. Where it is wrong the parser says
+// so.
+class Repetitions {
+  public:
+    explicit Repetitions(const std::string & grammar) : grammar_(grammar) {}
+
+    void check() {
+        for (at_ = skipped(grammar_, 0); at_ < grammar_.size(); at_ = skipped(grammar_, at_)) {
+            const char c = grammar_[at_];
+            if (c == '"' || c == '[') {
+                item_ = length_to(c == '"' ? '"' : ']');
+            } else if (c == '<') {
+                at_ = std::min(grammar_.find('>', at_), grammar_.size() - 1) + 1;
+                item_ = 1;
+            } else if (c == '{') {
+                repeat();
+            } else {
+                at_++;
+                // Behind a bracket, a name or a dot there is one reference or element; a sign adds one.
+                item_ = c == '*' || c == '+' || c == '?' ? item_ + 1 : 1;
+            }
+        }
+    }
+
+  private:
+    size_t length_to(char close) {
+        const size_t begin = ++at_;
+        while (at_ < grammar_.size() && grammar_[at_] != close) {
+            at_ += grammar_[at_] == '\\' ? 2 : 1;
+        }
+        at_ = std::min(at_, grammar_.size());
+        const size_t n = at_ - begin;
+        at_ = std::min(at_ + 1, grammar_.size());
+        return n;
+    }
+
+    void repeat() {
+        const size_t begin = at_;
+        at_ = skipped(grammar_, at_ + 1);
+        const size_t least = number(begin);
+        at_ = skipped(grammar_, at_);
+        size_t most = least;
+        if (at_ < grammar_.size() && grammar_[at_] == ',') {
+            at_ = skipped(grammar_, at_ + 1);
+            const bool limited = at_ < grammar_.size() && std::isdigit(static_cast<unsigned char>(grammar_[at_]));
+            most = limited ? number(begin) : std::max<size_t>(least, 1);
+        }
+        if (most < least) {
+            fail(grammar_, begin,
+                 "a repetition of at least " + std::to_string(least) + " and at most " + std::to_string(most));
+        }
+        item_ = std::max<size_t>(item_, 1) * std::max<size_t>(most, 1);
+        elements_ += item_ + most;
+        if (elements_ > MAX_ELEMENTS) {
+            fail(grammar_, begin, "the grammar would be too large with this many repetitions of something this long");
+        }
+    }
+
+    // 0 where there is none, which the parser reports.
+    size_t number(size_t begin) {
+        size_t n = 0;
+        for (; at_ < grammar_.size() && std::isdigit(static_cast<unsigned char>(grammar_[at_])); at_++) {
+            n = n * 10 + static_cast<size_t>(grammar_[at_] - '0');
+            if (n > MAX_REPETITIONS) {
+                fail(grammar_, begin,
+                     "more than " + std::to_string(MAX_REPETITIONS) +
+                         " repetitions; nest them with a rule: block ::= x{1000}, and then block{0,2} x{0,999}");
+            }
+        }
+        return n;
+    }
+
+    const std::string & grammar_;
+    size_t at_ = 0;
+    size_t item_ = 1;
+    size_t elements_ = 0;
+};
+
+// Refuses rules that begin with themselves, and those that begin with others in so many ways, or so deep, that
+// llama.cpp's own search for such would take for ever or all of the stack.
+class Beginnings {
+  public:
+    Beginnings(const std::string & grammar, const llama_grammar_parser & parser)
+        : grammar_(grammar), parser_(parser), ways_(parser.rules.size()), depths_(parser.rules.size()),
+          states_(parser.rules.size(), State::fresh) {}
+
+    void check() {
+        for (uint32_t id = 0; id < states_.size(); id++) {
+            visit(id);
+        }
+    }
+
+  private:
+    enum class State { fresh, asked, done };
+
+    void visit(uint32_t first) {
+        std::vector<uint32_t> todo{first};
+        while (!todo.empty()) {
+            const uint32_t id = todo.back();
+            if (states_[id] != State::fresh) {
+                todo.pop_back();
+                if (states_[id] == State::asked) {
+                    weigh(id);
+                    states_[id] = State::done;
+                }
+                continue;
+            }
+            states_[id] = State::asked;
+            for (const uint32_t next : beginnings(id)) {
+                if (states_[next] == State::fresh) {
+                    todo.push_back(next);
+                }
+            }
+        }
+    }
+
+    void weigh(uint32_t id) {
+        uint64_t ways = 1;
+        size_t depth = 0;
+        for (const uint32_t next : beginnings(id)) {
+            if (states_[next] != State::done) {
+                fail_at_rule(id, "begins with itself (left recursion)");
+            }
+            ways = std::min(ways + ways_[next], MAX_WAYS + 1);
+            depth = std::max(depth, depths_[next]);
+        }
+        ways_[id] = ways;
+        depths_[id] = depth + 1;
+        total_ += ways;
+        if (total_ > MAX_WAYS) {
+            fail_at_rule(id, "can begin in too many ways");
+        }
+        if (depths_[id] > MAX_CHAIN) {
+            fail_at_rule(id, "begins with a chain of too many rules");
+        }
+    }
+
+    bool may_be_empty(uint32_t id) const {
+        bool begins = true;
+        for (const auto & element : parser_.rules[id]) {
+            const bool ends = element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT;
+            if (ends && begins) {
+                return true;
+            }
+            begins = ends;
+        }
+        return false;
+    }
+
+    std::vector<uint32_t> beginnings(uint32_t id) const {
+        std::vector<uint32_t> found;
+        bool begins = true;
+        for (const auto & element : parser_.rules[id]) {
+            if (element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT) {
+                begins = true;
+            } else if (element.type == LLAMA_GRETYPE_RULE_REF && begins) {
+                found.push_back(element.value);
+                begins = may_be_empty(element.value);
+            } else {
+                begins = false;
+            }
+        }
+        return found;
+    }
+
+    [[noreturn]] void fail_at_rule(uint32_t id, const std::string & why) const {
+        for (const auto & [name, number] : parser_.symbol_ids) {
+            if (number == id) {
+                // A rule that the parser made of a bracket or a repetition has the name of the one around it, and a
+                // number.
+                const std::string written = name.substr(0, name.find('_'));
+                fail(grammar_, rule_named(grammar_, written), "the rule '" + written + "' " + why);
+            }
+        }
+        fail(grammar_, 0, "a rule " + why);
+    }
+
+    const std::string & grammar_;
+    const llama_grammar_parser & parser_;
+    std::vector<uint64_t> ways_;
+    std::vector<size_t> depths_;
+    std::vector<State> states_;
+    uint64_t total_ = 0;
+};
+
 void check_rules(const std::string & grammar, llama_grammar_parser & parser) {
     for (const auto & [name, id] : parser.symbol_ids) {
         if (id >= parser.rules.size() || parser.rules[id].empty()) {
@@ -88,54 +278,12 @@ void check_depth(const std::string & grammar) {
     }
 }
 
-// Behind a literal or a class of characters that begins at `at`.
-size_t behind_quoted(const std::string & grammar, size_t at) {
-    const char end = grammar[at] == '[' ? ']' : '"';
-    for (at++; at < grammar.size() && grammar[at] != end; at++) {
-        at += grammar[at] == '\\';
-    }
-    return at + 1;
-}
-
-// llama.cpp counts down from a first number that is larger than the second until memory ends, and takes a large second
-// one for none.
-void check_repetition(const std::string & grammar, size_t at) {
-    unsigned long numbers[2] = {0, 0};
-    size_t n = 0;
-    for (size_t i = at + 1; i < grammar.size() && grammar[i] != '}'; i++) {
-        if (std::isdigit(static_cast<unsigned char>(grammar[i]))) {
-            numbers[n] = numbers[n] * 10 + static_cast<unsigned long>(grammar[i] - '0');
-            if (numbers[n] > MAX_REPETITIONS) {
-                fail(grammar, at, "more than " + std::to_string(MAX_REPETITIONS) + " repetitions");
-            }
-        } else if (grammar[i] == ',' && n == 0) {
-            n = std::isdigit(static_cast<unsigned char>(grammar[skipped(grammar, i + 1)])) ? 1 : 0;
-        }
-    }
-    if (n == 1 && numbers[1] < numbers[0]) {
-        fail(grammar, at, "at least " + std::to_string(numbers[0]) + " and at most " + std::to_string(numbers[1]));
-    }
-}
-
-void check_repetitions(const std::string & grammar) {
-    for (size_t at = skipped(grammar, 0); at < grammar.size(); at = skipped(grammar, at)) {
-        if (grammar[at] == '"' || grammar[at] == '[') {
-            at = behind_quoted(grammar, at);
-            continue;
-        }
-        if (grammar[at] == '{') {
-            check_repetition(grammar, at);
-        }
-        at++;
-    }
-}
-
 grammar_ptr made(const std::string & grammar, const llama_vocab * vocab) {
     check_depth(grammar);
     if (grammar.find('\0') != std::string::npos) {
         fail(grammar, grammar.find('\0'), "a zero byte");
     }
-    check_repetitions(grammar);
+    Repetitions(grammar).check();
     llama_grammar_parser parser(vocab);
     size_t rule = skipped(grammar, 0);
     try {
@@ -146,6 +294,7 @@ grammar_ptr made(const std::string & grammar, const llama_vocab * vocab) {
         fail_at_quote(grammar, rule, e.what());
     }
     check_rules(grammar, parser);
+    Beginnings(grammar, parser).check();
     lm_error_capture errors;
     grammar_ptr result(llama_grammar_init_impl(vocab, grammar.c_str(), "root", false, nullptr, 0, nullptr, 0));
     if (!result) {

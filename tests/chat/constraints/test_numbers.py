@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localllm.chat.constraints.numbers import Bound, integers, number
+from localllm.chat.constraints.numbers import Bound, integer, integers, number
 
 
 def as_regex(gbnf: str) -> re.Pattern[str]:
@@ -63,3 +63,43 @@ def test_what_is_no_number_never_matches(text):
         (Bound(Decimal("-0.5"), False), Bound(Decimal("1.25"), True)),
     ):
         assert not as_regex(number(low, high)).fullmatch(text)
+
+
+HUGE = st.one_of(st.integers(-200, 200), st.integers(-(10**35), 10**35), st.sampled_from([10**15, 10**16, 2**63, 2**64, 10**25]))
+
+
+@given(st.one_of(st.none(), HUGE), st.one_of(st.none(), HUGE))
+@settings(max_examples=300)
+def test_whole_numbers_of_any_size(low, high):
+    try:
+        pattern = as_regex(integer(low, high))
+    except ValueError:
+        assert low is not None and high is not None and low > high
+        return
+    near = [bound + step for bound in (low, high) if bound is not None for step in (-10, -1, 0, 1, 10)]
+    for value in [*near, 0, 1, -1, 10**15, -(10**15)]:
+        within = (low is None or value >= low) and (high is None or value <= high)
+        assert bool(pattern.fullmatch(str(value))) == within, (value, low, high)
+
+
+@pytest.mark.parametrize("exponent", [14, 15, 16, 17, 25, 80])
+def test_bounds_beyond_the_digits_that_are_written_freely(exponent):
+    for text in (f"1e{exponent}", f"7.25e{exponent}"):
+        value = Decimal(text)
+        for pattern in (as_regex(integer(int(value), None)), as_regex(number(Bound(value, True), None))):
+            assert pattern.fullmatch(f"{value:f}") and pattern.fullmatch("8" + "0" * exponent)
+            assert not pattern.fullmatch("9" * exponent) and not pattern.fullmatch("-" + "9" * exponent)
+        pattern = as_regex(number(None, Bound(value.copy_negate(), True)))
+        assert pattern.fullmatch(f"-{value:f}") and not pattern.fullmatch("-" + "9" * exponent) and not pattern.fullmatch("0")
+
+
+def test_the_largest_float_is_no_bound():
+    largest = Bound(Decimal("1.7976931348623157e308"), True)
+    assert number(Bound(largest.value.copy_negate(), True), largest) == number(None, None)
+    assert integer(-int(largest.value), int(largest.value)) == integer(None, None)
+
+
+def test_bounds_keep_all_their_digits():
+    low = Decimal("-1234567890123456789012345678901234567890")
+    pattern = as_regex(number(Bound(low, True), None))
+    assert pattern.fullmatch(f"{low:f}") and not pattern.fullmatch(f"{low:f}"[:-1] + "1")

@@ -21,6 +21,7 @@ PATTERNS = {
     r"[^\W\d]+": (["ab_"], ["a1"]),
     r"ü[\u4e00-\u9fff]{1,3}": (["ü你好"], ["ü", "u你"]),
     r"^anchored$": (["anchored"], ["anchored "]),
+    r"a|[^\s\S]": (["a"], ["", "b"]),
     r"[]^\-[]": (["]", "^", "-", "["], ["a"]),
 }
 
@@ -38,6 +39,16 @@ def test_a_grammar_takes_what_the_pattern_takes(pattern):
         assert grammar_takes(f"root ::= {from_regex(pattern)}", text) == expected, text
         body = pattern if pattern.startswith("^") else f"^(?:{pattern})$"
         assert grammar_takes(f"root ::= {from_regex(body, json_string=True)}", json.dumps(text, ensure_ascii=False)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"), [("(?s)a.b", "a\nb", "ab"), ("(?x) a  b # words", "ab", "a  b"), (r"(?a)\w", "a", "é")]
+)
+def test_flags_that_a_grammar_can_express(pattern, good, bad):
+    grammar = f"root ::= {from_regex(pattern)}"
+    assert grammar_takes(grammar, good) and not grammar_takes(grammar, bad)
+    assert re.fullmatch(pattern, good, re.ASCII) and not re.fullmatch(pattern, bad, re.ASCII)
+    assert grammar_takes(f"root ::= {from_regex(pattern, json_string=True)}", json.dumps(f"x{good}x"))
 
 
 @pytest.mark.parametrize("text", ["x7y", "7", "a\nb7", 'quote " 7', "back\\7"])
@@ -62,6 +73,11 @@ def test_a_dot_never_ends_a_json_string():
         ("a^b", "at"),
         ("a{5000}", "repetitions"),
         ("(?i:a)", "flags"),
+        ("(?i)[^a]", "flags"),
+        ("(?m)^a$", "flags"),
+        ("(?u)a", "incompatible"),
+        ("(?L)a", "flag"),
+        ("\ud800", "surrogates"),
         (r"\p{L}", "bad escape"),
     ],
 )

@@ -20,6 +20,14 @@ def grammar_of(schema: Any) -> str:
     return with_rules(load().string_call("lm_schema_to_grammar", json.dumps(prepared).encode()), rules)
 
 
+def within(n: int, kind: str) -> dict[str, Any]:
+    """A schema n levels deep."""
+    schema: dict[str, Any] = {"type": "null"}
+    for _ in range(n):
+        schema = {"type": kind, **({"items": schema} if kind == "array" else {"properties": {"a": schema}, "required": ["a"]})}
+    return schema
+
+
 NODE = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}},
@@ -126,6 +134,109 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"größe": "最大"}, {"größe": "groß"}],
         [{"größe": "x"}, {}],
     ),
+    "numbers without an end": ({"type": "number", "minimum": 1e15}, [10**15, 2.5e15], [10**15 - 1, -1, "x"]),
+    "whole numbers beyond 64 bits": (
+        {"type": "integer", "minimum": 10**25},
+        [10**25, 10**25 + 7, 8 * 10**27],
+        [10**25 - 1, 2**63, 0, -(10**26)],
+    ),
+    "whole numbers down to where 64 bits end": (
+        {"type": "integer", "maximum": -(2**63) - 1},
+        [-(2**63) - 1, -(10**20)],
+        [-(2**63), 0, 10**20],
+    ),
+    "whole numbers up to where 64 bits end": ({"type": "integer", "minimum": 0, "maximum": 2**64}, [0, 2**64], [2**64 + 1, -1]),
+    "the largest float as a bound": ({"type": "number", "minimum": 0, "maximum": 1.7976931348623157e308}, [0, 1.5], [-1]),
+    "large constants": ({"enum": [2**64 + 1, "a", None]}, [2**64 + 1, "a", None], [2**64, "b"]),
+    "a long text": ({"type": "string", "maxLength": 2500}, ["", "a" * 2500, "ü" * 2300], ["a" * 2501, "a" * 5000]),
+    "a longer text": (
+        {"type": "string", "minLength": 2100, "maxLength": 70_000},
+        ["a" * 2100, "a" * 70_000],
+        ["a" * 2099, "a" * 70_001],
+    ),
+    "a text of at least so many": ({"type": "string", "minLength": 2100}, ["a" * 2100, "a" * 9000], ["a" * 2099, ""]),
+    "a text without a real limit": ({"type": "string", "maxLength": 2**31 - 1}, ["", "a" * 3000], [1]),
+    "a long list": ({"type": "array", "items": {"const": 1}, "maxItems": 2100}, [[], [1], [1] * 2100], [[1] * 2101, [2]]),
+    "a longer list": (
+        {"type": "array", "items": {"type": "null"}, "minItems": 1500, "maxItems": 2560},
+        [[None] * 1500, [None] * 2560],
+        [[None] * 1499, [None] * 2561, []],
+    ),
+    "long lists of long texts": (
+        {"type": "array", "items": {"type": "string", "minLength": 1001}, "minItems": 2, "maxItems": 1001},
+        [["a" * 1001] * 2],
+        [["a" * 1001], ["a" * 1000] * 2],
+    ),
+    "text that looks like a repetition": ({"enum": ["char{0,1000000000}", {"a": "x" * 10}]}, ["char{0,1000000000}"], ["x"]),
+    "a type beside alternatives": (
+        {"type": "integer", "anyOf": [{"minimum": 5, "maximum": 6}, {"type": "null"}]},
+        [5, 6],
+        [None, 7],
+    ),
+    "a type beside listed values": ({"type": "string", "anyOf": [{"enum": ["a", 1]}, {"const": 2}]}, ["a"], [1, 2]),
+    "a type beside a reference": (
+        {"type": "string", "$ref": "#/$defs/x", "$defs": {"x": {"enum": ["a", 1]}}},
+        ["a"],
+        [1],
+    ),
+    "the same type beside a reference": (
+        {"type": "object", "$ref": "#/$defs/Node", "$defs": {"Node": NODE}},
+        [{"name": "a", "next": {"name": "b"}}],
+        [{"next": None}],
+    ),
+    "types in parts of allOf": ({"allOf": [{"type": ["integer", "null"]}, {"type": "number", "minimum": 2}]}, [2, 3], [None, 1]),
+    "references with more beside them in allOf": (
+        {"$defs": {"x": {"type": "string"}}, "allOf": [{"$ref": "#/$defs/x", "maxLength": 2}]},
+        ["ab"],
+        ["abc"],
+    ),
+    "closed parts of allOf": (
+        {
+            "allOf": [
+                {"type": "object", "properties": {"a": {"type": "null"}, "b": {}}, "additionalProperties": False},
+                {"required": ["b"]},
+            ]
+        },
+        [{"b": 1}, {"b": 2, "a": None}],
+        [{"a": None}, {"b": 1, "c": 2}],
+    ),
+    "a pattern that matches nothing": (
+        {"anyOf": [{"type": "string", "pattern": "[^\\s\\S]"}, {"type": "null"}]},
+        [None],
+        ["", "a"],
+    ),
+    "a reference to a place that holds it": (
+        {
+            "type": "object",
+            "properties": {"node": {"type": "object", "properties": {"child": {"$ref": "#/properties/node"}}}},
+        },
+        [{}, {"node": {"child": {"child": {}}}}],
+        [{"node": {"child": 1}}, {"node": {"other": {}}}],
+    ),
+    "a reference to the whole": (
+        {"type": "object", "properties": {"x": {"type": "integer"}, "more": {"$ref": "#"}}, "required": ["x"]},
+        [{"x": 1}, {"x": 1, "more": {"x": 2, "more": {"x": 3}}}],
+        [{"x": 1, "more": {}}, {"x": "a"}],
+    ),
+    "names of places that are escaped": (
+        {
+            "$defs": {"a/b": {"const": 1}, "a b": {"const": 2}, "a~b": {"const": 3}},
+            "anyOf": [{"$ref": "#/$defs/a~1b"}, {"$ref": "#/$defs/a%20b"}, {"$ref": "#/$defs/a~0b"}],
+        },
+        [1, 2, 3],
+        [4],
+    ),
+    "a list within lists": (
+        {"$defs": {"t": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#/$defs/t"}}]}}, "$ref": "#/$defs/t"},
+        [None, [[], [None]]],
+        [1, [1]],
+    ),
+    "many values": (
+        {"enum": [f"value {at}" for at in range(500)] + [7, None]},
+        ["value 0", "value 499", 7, None],
+        ["value", "value 500", 8],
+    ),
+    "values that begin as others do": ({"enum": ["a" * n for n in range(1, 101)]}, ["a", "a" * 100], ["", "a" * 101]),
     "anything": ({}, [1, "x", None, [1, {"a": 2}], {"b": []}], []),
     "true": ({"type": "object", "properties": {"a": True}, "required": ["a"]}, [{"a": [1]}], [{}]),
 }
@@ -175,9 +286,73 @@ def test_a_grammar_takes_what_the_schema_allows_and_nothing_else(name):
         ({"properties": 3}, "'properties' must be an object"),
         ({"type": "object", "properties": {"a": False}}, "#/properties/a"),
         ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "'allOf' differ in 'type'"),
+        ({"type": "number", "minimum": float("nan")}, "#: 'minimum' must be a finite number"),
+        ({"type": "integer", "exclusiveMaximum": float("inf")}, "#: 'exclusiveMaximum' must be a finite number"),
+        ({"type": "integer", "minimum": 10**400}, "#: 'minimum' has more than 400 digits"),
+        ({"type": "string", "minLength": 10**19}, "#: 'minLength' cannot be more than"),
+        ({"type": "array", "maxItems": 10**400}, "#: 'maxItems' cannot be more than"),
+        ({"type": "string", "anyOf": [{"type": "null"}, {"const": 1}]}, "'anyOf' has nothing of type 'string'"),
+        (
+            {"type": "string", "$ref": "#/$defs/x", "$defs": {"x": {"type": "integer"}}},
+            "'$ref' '#/$defs/x' has nothing of the type",
+        ),
+        (
+            {
+                "allOf": [
+                    {"type": "object", "properties": {"a": {}}, "additionalProperties": False},
+                    {"properties": {"b": {"type": "null"}}},
+                ]
+            },
+            "#: 'additionalProperties' of a part of 'allOf' cannot be applied to another's 'b'",
+        ),
+        ({"properties": {"b": {}}, "allOf": [{"type": "object", "additionalProperties": {"type": "null"}}]}, "another's 'b'"),
+        ({"const": float("nan")}, "#: 'const'"),
+        ({"const": {1, 2}}, "#: 'const'"),
+        ({"const": "\ud800"}, "half of a character"),
+        ({"enum": ["a", {"b": "x\udfff"}]}, "half of a character"),
+        ({"type": "object", "properties": {"\ud800": {}}}, "half of a character"),
+        ({"type": "string", "pattern": "^\ud800$"}, "surrogates not allowed"),
+        ({"type": "string", "pattern": "(?i)a"}, "flags"),
+        ({"const": 7310054300000000}, "is reserved"),
+        ({"const": "\ue000localllm:0\ue001"}, "is reserved"),
+        ({"$defs": {"n": {"allOf": [{"$ref": "#/$defs/n"}]}}, "$ref": "#/$defs/n"}, "a part of itself"),
+        ({"$defs": {"n": {"$ref": "#/$defs/n"}}, "$ref": "#/$defs/n"}, "'$ref' '#/$defs/n' refers to itself"),
+        ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "'$ref' '#' refers to itself"),
+        (within(200, "object"), "more than 100 schemas within each other"),
+        (within(3000, "array"), "more than 100 schemas within each other"),
+        ({"allOf": [{"oneOf": [within(3000, "object")] * 2}]}, "nested too deeply"),
     ],
 )
 def test_what_cannot_be_expressed_is_named(schema, words):
     with pytest.raises(GrammarError) as caught:
         prepare(schema, {}, "the schema")
     assert words in str(caught.value) and str(caught.value).startswith("the schema at #")
+
+
+@pytest.mark.parametrize("kind", ["array", "object"])
+def test_schemas_may_be_nested(kind):
+    grammar = grammar_of(within(99, kind))
+    value: Any = None
+    for _ in range(99):
+        value = [value] if kind == "array" else {"a": value}
+    assert takes(grammar, json.dumps(value, separators=(",", ":")))[0]
+
+
+def test_many_values_leave_few_ways_open():
+    for n in (100, 10_000):
+        rules: dict[str, str] = {}
+        prepare({"enum": [f"value {at}" for at in range(n)]}, rules)
+        (expression,) = rules.values()
+        # One way into each bracket, and ten digits or none behind it.
+        assert max(len(part.split("|")) for part in expression.replace(")", "(").split("(")) <= 11
+
+
+def test_the_marks_of_several_schemas_are_apart():
+    rules: dict[str, str] = {}
+    schemas = [{"type": "string", "maxLength": 2000 + at} for at in range(3)] + [{"type": "array", "maxItems": 1500}] * 2
+    whole = {"type": "object", "properties": {f"p{at}": prepare(one, rules) for at, one in enumerate(schemas)}}
+    grammar = with_rules(load().string_call("lm_schema_to_grammar", json.dumps(whole).encode()), rules)
+    for at in range(3):
+        assert takes(grammar, json.dumps({f"p{at}": "x" * (2000 + at)}))[0]
+        assert not takes(grammar, json.dumps({f"p{at}": "x" * (2001 + at)}))[0]
+    assert takes(grammar, json.dumps({"p4": [1] * 1500}))[0] and not takes(grammar, json.dumps({"p3": [1] * 1501}))[0]
