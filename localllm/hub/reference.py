@@ -336,7 +336,9 @@ def _file_of(found: Reference, text: str, store: Store | None) -> Path:
         return find(found.name, found.tag).model
     path = store.find(found) if store is not None else None
     if path is None:
-        raise ModelNotFoundError(errno.ENOENT, f"no such file, and downloading {found} is not there yet: fetch it, and give its path", text)
+        raise ModelNotFoundError(
+            errno.ENOENT, f"no such file, and downloading {found} is not there yet: fetch it, and give its path", text
+        )
     return path
 
 
