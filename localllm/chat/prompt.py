@@ -225,15 +225,29 @@ def _guide(rendered: Mapping[str, Any], rules: Mapping[str, str], options: ChatO
     return {**fields, "generation_prompt": rendered["generation_prompt"]}
 
 
-def _check(place: int, message: Mapping[str, Any] | ChatMessage) -> dict[str, Any]:
-    where = f"messages[{place}]"
+def as_mapping(where: str, message: Any) -> dict[str, Any]:
+    """A message as a dict of its own.
+
+    Args:
+        where: str, its place, for messages.
+        message: a mapping or a ChatMessage.
+
+    Raises:
+        InvalidRequestError: It is neither, or its role is none.
+    """
     if isinstance(message, ChatMessage):
-        message = message.to_openai()
+        return message.to_openai()
     if not isinstance(message, Mapping):
         raise InvalidRequestError(f"{where}: must be a mapping with role and content, not {type(message).__name__}")
-    role = message.get("role")
-    if role not in _ROLES:
-        raise InvalidRequestError(f"{where}.role: {role!r} is not one of {', '.join(_ROLES)}")
+    if message.get("role") not in _ROLES:
+        raise InvalidRequestError(f"{where}.role: {message.get('role')!r} is not one of {', '.join(_ROLES)}")
+    return dict(message)
+
+
+def _check(place: int, message: Mapping[str, Any] | ChatMessage) -> dict[str, Any]:
+    where = f"messages[{place}]"
+    message = as_mapping(where, message)
+    role = message["role"]
     content = message.get("content")
     if content is None and not message.get("tool_calls"):
         raise InvalidRequestError(f"{where}.content: missing")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from localllm import asking
 from localllm.chat import saved
-from localllm.chat.prompt import ChatOptions
+from localllm.chat.prompt import ChatOptions, as_mapping
 from localllm.chat.trimming import AsyncPolicy, Message, Policy, joined, split, whole
 from localllm.chat.types import ChatDelta, ChatFinishReason, ChatMessage, ChatResult, ToolCall
 from localllm.engine.cache.disk import write_atomically
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Said: TypeAlias = str | Mapping[str, Any] | ChatMessage | Sequence[Mapping[str, Any] | ChatMessage]
 RESERVE_TOKENS = 256
-_ROLES = ("system", "developer", "user", "assistant", "tool")
 # There are templates that refuse an answer without text and calls.
 CUT = "…"
 
@@ -283,17 +282,7 @@ def _listed(name: str, messages: Any) -> list[Message]:
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
         kinds = "text, a message or a list of messages" if name == "message" else "a list of messages"
         raise InvalidRequestError(f"{name}: must be {kinds}, not {type(messages).__name__}")
-    return [_message(f"{name}[{at}]", each) for at, each in enumerate(messages)]
-
-
-def _message(where: str, message: Any) -> Message:
-    if isinstance(message, ChatMessage):
-        return message.to_openai()
-    if not isinstance(message, Mapping):
-        raise InvalidRequestError(f"{where}: must be a mapping with role and content, not {type(message).__name__}")
-    if message.get("role") not in _ROLES:
-        raise InvalidRequestError(f"{where}.role: {message.get('role')!r} is not one of {', '.join(_ROLES)}")
-    return dict(message)
+    return [as_mapping(f"{name}[{at}]", each) for at, each in enumerate(messages)]
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numbers
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from localllm.engine import checks
 from localllm.errors import InvalidRequestError
@@ -63,7 +63,7 @@ class ModelConfig:
     @property
     def overrides(self) -> tuple[tuple[str, MetadataValue], ...]:
         """`metadata_overrides` as (key, value) pairs, checked."""
-        return tuple(self.metadata_overrides)  # type: ignore[arg-type]
+        return cast("tuple[tuple[str, MetadataValue], ...]", self.metadata_overrides)
 
 
 def _overrides(given: object) -> tuple[tuple[str, MetadataValue], ...]:

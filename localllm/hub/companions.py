@@ -6,7 +6,7 @@ checked before anything is taken; what it forbids is not taken, and the reason i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from localllm.hub.gguf import Header
@@ -66,14 +66,7 @@ def choose_projector(
     reachable = [one for one in projectors if one.is_complete and _is_above(one.name.folder, model.name.folder)]
     if not reachable:
         return Companion(None, "There is no projector beside the model or above it.")
-    refused: list[str] = []
-    sound = []
-    for one in reachable:
-        problem = projector_problem(headers.get(model.path), headers.get(one.path))
-        if problem:
-            refused.append(f"{one.path}: {problem}")
-        else:
-            sound.append(one)
+    sound, refused = _sorted_out(reachable, lambda one: projector_problem(headers.get(model.path), headers.get(one.path)))
     if not sound:
         return Companion(None, f"No projector goes with the model ({'; '.join(refused)}).")
     order = ("BF16", "F16") if prefers_bf16 else ("F16", "BF16")
@@ -106,15 +99,12 @@ def choose_draft(model: FileSet, drafts: Sequence[FileSet], headers: Mapping[str
     whole = [one for one in drafts if one.is_complete]
     if not whole:
         return Companion(None, "There is no draft for it.")
-    refused: list[str] = []
-    sound = []
-    for one in whole:
+
+    def problem(one: FileSet) -> str:
         header = headers.get(one.path)
-        problem = "its header is not known" if header is None or own is None else draft_problem(own, header)
-        if problem:
-            refused.append(f"{one.path}: {problem}")
-        else:
-            sound.append(one)
+        return "its header is not known" if header is None or own is None else draft_problem(own, header)
+
+    sound, refused = _sorted_out(whole, problem)
     if not sound:
         return Companion(None, f"No draft goes with the model ({'; '.join(refused)}).")
     # The same order as llama.cpp's, then the smallest: a draft is only as good as it is fast.
@@ -156,3 +146,10 @@ def _precision(files: FileSet, order: tuple[str, str]) -> tuple[int, int]:
     if quant in order:
         return order.index(quant), 0
     return {"F32": (2, 0), "Q8_0": (3, 0)}.get(quant, (4, files.n_bytes))
+
+
+def _sorted_out(found: Sequence[FileSet], problem: Callable[[FileSet], str]) -> tuple[list[FileSet], list[str]]:
+    """Those that have no problem, and the problems of the others."""
+    problems = {one.path: problem(one) for one in found}
+    refused = [f"{path}: {why}" for path, why in problems.items() if why]
+    return [one for one in found if not problems[one.path]], refused

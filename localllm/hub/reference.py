@@ -189,9 +189,7 @@ def _hub(text: str, rest: str, endpoint: str = "") -> Reference:
 
 
 def _take_revision(text: str, after: str) -> tuple[str, str]:
-    long = _LONG_REVISION.match(after)
-    short = re.match(r"[^/:]*", after)
-    found = long[0] if long else short[0] if short else ""
+    found = _revision_in(after)
     revision = unquote(found)
     if not _REVISION.fullmatch(revision) or ".." in revision or revision[0] == "-":
         raise _wrong(text, found, "is no revision", "write a branch, tag or commit; a slash in it as %2F")
@@ -260,9 +258,14 @@ def _unquoted(path: str) -> str:
     head, at, tail = path.partition("@")
     if not at:
         return unquote(head)
-    long = _LONG_REVISION.match(tail)
-    end = len(long[0]) if long else re.match(r"[^/:]*", tail).end()  # type: ignore[union-attr]
-    return f"{unquote(head)}@{tail[:end]}{unquote(tail[end:])}"
+    revision = _revision_in(tail)
+    return f"{unquote(head)}@{revision}{unquote(tail[len(revision) :])}"
+
+
+def _revision_in(text: str) -> str:
+    """The revision with which a text begins, as it is written there."""
+    found = _LONG_REVISION.match(text) or re.match(r"[^/:]*", text)
+    return found[0] if found else ""
 
 
 def _printed_revision(revision: str) -> str:

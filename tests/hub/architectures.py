@@ -118,7 +118,7 @@ def main() -> None:
     logger = logging.getLogger("localllm.native")
     logger.setLevel(logging.DEBUG)
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: lines.append(record.getMessage())
     logger.addHandler(handler)
     for name in sys.argv[1:]:
         architecture, _, sparse = name.partition("+")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from localllm.hub.names import FileName, is_safe_path, match_tag, parse_name, parse_tag
 
-M, P, D, A, I, V, O = "model", "mmproj", "draft", "adapter", "imatrix", "vocab", "other"  # noqa: E741
+M, P, D, A, MATRIX, V, OTHER = "model", "mmproj", "draft", "adapter", "imatrix", "vocab", "other"
 
 # path, quantization, variant, shard, role
 NAMES = [
@@ -18,8 +18,8 @@ NAMES = [
     ("mistral-7b-instruct-v0.2.Q5_K_S.gguf", "Q5_K_S", "", None, M),
     ("mixtral-8x7b-instruct-v0.1.Q3_K_M.gguf", "Q3_K_M", "", None, M),
     ("codellama-34b-instruct.Q8_0.gguf", "Q8_0", "", None, M),
-    ("falcon-180b.Q6_K.gguf-split-a", "Q6_K", "", None, O),
-    ("falcon-180b-chat.Q6_K.gguf-part-b", "Q6_K", "", None, O),
+    ("falcon-180b.Q6_K.gguf-split-a", "Q6_K", "", None, OTHER),
+    ("falcon-180b-chat.Q6_K.gguf-part-b", "Q6_K", "", None, OTHER),
     ("tinyllama-1.1b-chat-v1.0.Q4_0.gguf", "Q4_0", "", None, M),
     ("phi-2.Q5_1.gguf", "Q5_1", "", None, M),
     ("ggml-model-q4_k.gguf", "Q4_K", "", None, M),
@@ -37,7 +37,7 @@ NAMES = [
     ("Llama-3.2-1B-Instruct-Q4_0_4_8.gguf", "Q4_0_4_8", "", None, M),
     ("Llama-3.2-1B-Instruct-Q4_0_8_8.gguf", "Q4_0_8_8", "", None, M),
     ("Llama-3.2-1B-Instruct-f16.gguf", "F16", "", None, M),
-    ("Llama-3.2-1B-Instruct.imatrix", "", "", None, I),
+    ("Llama-3.2-1B-Instruct.imatrix", "", "", None, MATRIX),
     ("google_gemma-3-27b-it-bf16/google_gemma-3-27b-it-bf16-00001-of-00002.gguf", "BF16", "", (1, 2), M),
     ("google_gemma-3-27b-it-Q5_K_L.gguf", "Q5_K_L", "", None, M),
     ("mmproj-google_gemma-3-27b-it-f16.gguf", "F16", "", None, P),
@@ -46,7 +46,7 @@ NAMES = [
     ("openai_gpt-oss-20b-MXFP4_MOE.gguf", "MXFP4_MOE", "", None, M),
     ("Qwen_Qwen3-30B-A3B-IQ2_XXS.gguf", "IQ2_XXS", "", None, M),
     ("Mistral-Large-Instruct-2407-IQ1_M.gguf", "IQ1_M", "", None, M),
-    ("Qwen_Qwen3-4B-imatrix.gguf", "", "", None, I),
+    ("Qwen_Qwen3-4B-imatrix.gguf", "", "", None, MATRIX),
     # unsloth
     ("Qwen3-4B-UD-Q4_K_XL.gguf", "Q4_K_XL", "UD", None, M),
     ("Qwen3-4B-UD-IQ1_S.gguf", "IQ1_S", "UD", None, M),
@@ -54,9 +54,9 @@ NAMES = [
     ("Qwen3-4B-UD-Q8_K_XL.gguf", "Q8_K_XL", "UD", None, M),
     ("Qwen3-4B-Q4_K_M.gguf", "Q4_K_M", "", None, M),
     ("Qwen3-4B-BF16.gguf", "BF16", "", None, M),
-    ("imatrix_unsloth.dat", "", "", None, I),
-    ("imatrix_unsloth.gguf", "", "", None, I),
-    ("imatrix_unsloth.gguf_file", "", "", None, I),
+    ("imatrix_unsloth.dat", "", "", None, MATRIX),
+    ("imatrix_unsloth.gguf", "", "", None, MATRIX),
+    ("imatrix_unsloth.gguf_file", "", "", None, MATRIX),
     ("mmproj-BF16.gguf", "BF16", "", None, P),
     ("mmproj-F16.gguf", "F16", "", None, P),
     ("mmproj-F32.gguf", "F32", "", None, P),
@@ -80,11 +80,11 @@ NAMES = [
     ("Mistral-Nemo-Instruct-2407.Q4_K_S.gguf", "Q4_K_S", "", None, M),
     ("Mistral-Nemo-Instruct-2407.IQ4_XS.gguf", "IQ4_XS", "", None, M),
     ("Mistral-Nemo-Instruct-2407.f16.gguf", "F16", "", None, M),
-    ("Mistral-Nemo-Instruct-2407.imatrix.gguf", "", "", None, I),
-    ("imatrix.dat", "", "", None, I),
+    ("Mistral-Nemo-Instruct-2407.imatrix.gguf", "", "", None, MATRIX),
+    ("imatrix.dat", "", "", None, MATRIX),
     ("Qwen2-VL-7B-Instruct.mmproj-Q8_0.gguf", "Q8_0", "", None, P),
     ("Qwen2-VL-7B-Instruct.mmproj-fp16.gguf", "F16", "", None, P),
-    ("Behemoth-123B.i1-Q6_K.gguf.part1of3", "Q6_K", "i1", None, O),
+    ("Behemoth-123B.i1-Q6_K.gguf.part1of3", "Q6_K", "i1", None, OTHER),
     # ggml-org
     ("gemma-3-4b-it-Q4_K_M.gguf", "Q4_K_M", "", None, M),
     ("mmproj-model-f16.gguf", "F16", "", None, P),
@@ -109,7 +109,7 @@ NAMES = [
     ("gpt-oss-120b-Eagle3-v3-F16.gguf", "F16", "", None, D),
     ("Qwen3.5-9B-DFlash-Q4_K_M.gguf", "Q4_K_M", "", None, D),
     ("drafts/mtp-F16.gguf", "F16", "", None, D),
-    ("WavTokenizer-Large-75-F16.gguf", "F16", "", None, O),
+    ("WavTokenizer-Large-75-F16.gguf", "F16", "", None, OTHER),
     ("ultravox-v0_5-llama-3_2-1b-Q4_K_M.gguf", "Q4_K_M", "", None, M),
     ("mmproj-ultravox-v0_5-llama-3_2-1b-f16.gguf", "F16", "", None, P),
     # lmstudio-community
@@ -159,23 +159,23 @@ NAMES = [
     ("Mistral.f16.q5_k.gguf", "Q5_K", "", None, M),
     ("model_Q4_K_M.gguf", "Q4_K_M", "", None, M),
     ("MODEL-Q4_K_M.GGUF", "Q4_K_M", "", None, M),
-    ("Qwen3-4B-Instruct-2507-Q4_K_M-00004-of-00003.gguf", "Q4_K_M", "", None, O),
-    ("Qwen3-4B-Instruct-2507-Q4_K_M-00000-of-00003.gguf", "Q4_K_M", "", None, O),
+    ("Qwen3-4B-Instruct-2507-Q4_K_M-00004-of-00003.gguf", "Q4_K_M", "", None, OTHER),
+    ("Qwen3-4B-Instruct-2507-Q4_K_M-00000-of-00003.gguf", "Q4_K_M", "", None, OTHER),
     ("Qwen3-4B-Q4_K_M-1-of-3.gguf", "Q4_K_M", "", None, M),
     ("SomethingQ4_K_M.gguf", "", "", None, M),
     ("Q4_K_Mixed-model.gguf", "", "", None, M),
     ("Outlier-XBF16.gguf", "", "", None, M),
     ("HauhauCS-Uncensored-Q4_K_P.gguf", "Q4_K_P", "", None, M),
     # no models
-    ("README.md", "", "", None, O),
-    (".gitattributes", "", "", None, O),
-    ("config.json", "", "", None, O),
-    ("chat_template.jinja", "", "", None, O),
-    ("model-00001-of-00002.safetensors", "", "", None, O),
-    ("original/consolidated.00.pth", "", "", None, O),
-    ("mmproj-model.bin", "", "", None, O),
-    ("gguf", "", "", None, O),
-    ("", "", "", None, O),
+    ("README.md", "", "", None, OTHER),
+    (".gitattributes", "", "", None, OTHER),
+    ("config.json", "", "", None, OTHER),
+    ("chat_template.jinja", "", "", None, OTHER),
+    ("model-00001-of-00002.safetensors", "", "", None, OTHER),
+    ("original/consolidated.00.pth", "", "", None, OTHER),
+    ("mmproj-model.bin", "", "", None, OTHER),
+    ("gguf", "", "", None, OTHER),
+    ("", "", "", None, OTHER),
 ]  # fmt: skip
 
 
