@@ -1,16 +1,14 @@
 #include "tools.h"
 
+#include "call_grammar.h"
 #include "guard.h"
+#include "schema_probe.h"
 
 #include "chat-peg-parser.h"
 #include "json-schema-to-grammar.h"
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
-#include <map>
-#include <set>
-#include <sstream>
 
 namespace {
 
@@ -88,246 +86,6 @@ void add_to_system(messages & all, const std::string & text) {
     }
 }
 
-// ---- grammars
-
-// The parsers that match nothing once content may not be written: content itself, and what consists of such.
-class Emptied {
-  public:
-    explicit Emptied(common_peg_arena & arena) : arena_(arena) {
-        for (bool found = true; found;) {
-            found = false;
-            for (common_peg_parser_id id = 0; id < arena_.size(); id++) {
-                if (!ids_.count(id) && is_empty(id)) {
-                    found = ids_.insert(id).second;
-                }
-            }
-        }
-        for (const auto id : ids_) {
-            arena_.get(id) = common_peg_epsilon_parser{};
-        }
-    }
-
-  private:
-    bool all(const std::vector<common_peg_parser_id> & children) const {
-        return !children.empty() &&
-               std::all_of(children.begin(), children.end(), [&](auto child) { return ids_.count(child) > 0; });
-    }
-
-    bool is_empty(common_peg_parser_id id) {
-        auto & parser = arena_.get(id);
-        if (const auto * tag = std::get_if<common_peg_tag_parser>(&parser)) {
-            return tag->tag == builder::CONTENT || ids_.count(tag->child);
-        }
-        if (const auto * rule = std::get_if<common_peg_rule_parser>(&parser)) {
-            return ids_.count(rule->child);
-        }
-        if (const auto * atomic = std::get_if<common_peg_atomic_parser>(&parser)) {
-            return ids_.count(atomic->child);
-        }
-        if (const auto * repetition = std::get_if<common_peg_repetition_parser>(&parser)) {
-            return ids_.count(repetition->child);
-        }
-        if (const auto * sequence = std::get_if<common_peg_sequence_parser>(&parser)) {
-            return all(sequence->children);
-        }
-        if (auto * choice = std::get_if<common_peg_choice_parser>(&parser)) {
-            if (all(choice->children)) {
-                return true;
-            }
-            // A repeated choice of nothing would be a grammar without end.
-            auto & children = choice->children;
-            children.erase(std::remove_if(children.begin(), children.end(), [&](auto c) { return ids_.count(c) > 0; }),
-                           children.end());
-        }
-        return false;
-    }
-
-    common_peg_arena & arena_;
-    std::set<common_peg_parser_id> ids_;
-};
-
-// Leaves one call where many families' parsers allow any number, whatever they were asked for.
-class OneCall {
-  public:
-    explicit OneCall(common_peg_arena & arena) : arena_(arena), holds_(arena.size(), Answer::unknown) {
-        for (common_peg_parser_id id = 0; id < arena_.size(); id++) {
-            if (auto * repetition = std::get_if<common_peg_repetition_parser>(&arena_.get(id))) {
-                if (holds_call(repetition->child) && repetition->max_count != 0) {
-                    repetition->max_count = 1;
-                    repetition->min_count = std::min(repetition->min_count, 1);
-                }
-            }
-        }
-        for (common_peg_parser_id id = 0; id < arena_.size(); id++) {
-            if (auto * sequence = std::get_if<common_peg_sequence_parser>(&arena_.get(id))) {
-                drop_further(sequence->children);
-            }
-        }
-    }
-
-  private:
-    enum class Answer { unknown, asked, no, yes };
-
-    // A repetition behind a call is one of further calls.
-    void drop_further(const std::vector<common_peg_parser_id> & children) {
-        bool called = false;
-        for (const auto child : children) {
-            if (called && holds_call(child) && std::get_if<common_peg_repetition_parser>(&arena_.get(child))) {
-                arena_.get(child) = common_peg_epsilon_parser{};
-            }
-            called = called || holds_call(child);
-        }
-    }
-
-    bool any(const std::vector<common_peg_parser_id> & children) {
-        return std::any_of(children.begin(), children.end(), [&](auto child) { return holds_call(child); });
-    }
-
-    bool holds_call(common_peg_parser_id id) {
-        if (holds_[id] == Answer::unknown) {
-            holds_[id] = Answer::asked;
-            const bool found = looks_like_call(id);
-            holds_[id] = found ? Answer::yes : Answer::no;
-        }
-        return holds_[id] == Answer::yes;
-    }
-
-    bool looks_like_call(common_peg_parser_id id) {
-        const auto & parser = arena_.get(id);
-        if (const auto * tag = std::get_if<common_peg_tag_parser>(&parser)) {
-            return tag->tag == builder::TOOL_NAME || holds_call(tag->child);
-        }
-        if (const auto * rule = std::get_if<common_peg_rule_parser>(&parser)) {
-            return holds_call(rule->child);
-        }
-        if (const auto * ref = std::get_if<common_peg_ref_parser>(&parser)) {
-            return holds_call(arena_.get_rule(ref->name));
-        }
-        if (const auto * atomic = std::get_if<common_peg_atomic_parser>(&parser)) {
-            return holds_call(atomic->child);
-        }
-        if (const auto * repetition = std::get_if<common_peg_repetition_parser>(&parser)) {
-            return holds_call(repetition->child);
-        }
-        if (const auto * sequence = std::get_if<common_peg_sequence_parser>(&parser)) {
-            return any(sequence->children);
-        }
-        const auto * choice = std::get_if<common_peg_choice_parser>(&parser);
-        return choice && any(choice->children);
-    }
-
-    common_peg_arena & arena_;
-    std::vector<Answer> holds_;
-};
-
-std::string grammar_of(const common_peg_arena & arena) {
-    return build_grammar([&](const common_grammar_builder & grammar) { arena.build_grammar(grammar, false); });
-}
-
-std::map<std::string, std::string> rules_of(const std::string & grammar) {
-    std::map<std::string, std::string> rules;
-    std::istringstream lines(grammar);
-    for (std::string line; std::getline(lines, line);) {
-        const size_t at = line.find(" ::= ");
-        if (at != std::string::npos) {
-            rules[line.substr(0, at)] = line.substr(at + 5);
-        }
-    }
-    return rules;
-}
-
-// The grammar of an answer after a change of its parser. A saved parser has lost its schemas, so only the rules that
-// the change concerns are taken from it, and these have none in them.
-template <typename F> std::string regrammared(const common_chat_params & params, F && change) {
-    auto arena = lm_loaded_parser(params.parser);
-    const auto before = rules_of(grammar_of(arena));
-    change(arena);
-    auto rules = rules_of(params.grammar);
-    for (const auto & [name, rule] : rules_of(grammar_of(arena))) {
-        const auto found = before.find(name);
-        if (found != before.end() && found->second == rule) {
-            continue;
-        }
-        if (params.grammar_lazy && !rules.count(name)) {
-            continue; // what comes before a call is free there
-        }
-        if (found == before.end() || rules[name] != found->second) {
-            throw lm_error(LM_TEMPLATE,
-                           "the answers of this model's template cannot be constrained as asked (rule '" + name + "')");
-        }
-        rules[name] = rule;
-    }
-    std::string grammar;
-    for (const auto & [name, rule] : rules) {
-        grammar += name + " ::= " + rule + "\n";
-    }
-    return grammar;
-}
-
-// llama.cpp's own grammar for required calls lets any amount of text go before them, and a model that would rather
-// talk never calls. In this one only the reasoning may.
-std::string calls_only(const common_chat_params & params, bool parallel) {
-    return regrammared(params, [&](common_peg_arena & arena) {
-        Emptied emptied(arena);
-        if (!parallel) {
-            OneCall one(arena);
-        }
-    });
-}
-
-std::string one_call_at_most(const common_chat_params & params) {
-    return regrammared(params, [](common_peg_arena & arena) { OneCall one(arena); });
-}
-
-bool is_name_char(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
-}
-
-// What opens a part of a grammar that has no names in it, and what closes it.
-char closing_of(char c) {
-    switch (c) {
-    case '"':
-        return '"';
-    case '[':
-        return ']';
-    case '{': // a number of repetitions
-        return '}';
-    case '<': // a token
-        return '>';
-    case '#':
-        return '\n';
-    default:
-        return 0;
-    }
-}
-
-// A grammar whose rules all have a prefix, so that two can be put together.
-std::string with_prefix(const std::string & grammar, const std::string & prefix) {
-    std::string result;
-    char closing = 0;
-    for (size_t i = 0; i < grammar.size(); i++) {
-        const char c = grammar[i];
-        if (closing && c == '\\' && i + 1 < grammar.size()) {
-            result += c;
-            result += grammar[++i];
-            continue;
-        }
-        if (closing) {
-            closing = c == closing ? 0 : closing;
-        } else if (closing_of(c)) {
-            closing = closing_of(c);
-        } else if (is_name_char(c) && (i == 0 || !is_name_char(grammar[i - 1]))) {
-            result += prefix;
-        }
-        result += c;
-    }
-    return result;
-}
-
-std::string either(const std::string & one, const std::string & other) {
-    return with_prefix(one, "calls-") + "\n" + with_prefix(other, "answer-") + "\nroot ::= calls-root | answer-root\n";
-}
-
 common_peg_parser reasoning(builder & p, const common_chat_params & params) {
     if (params.thinking_end_tags.empty()) {
         return p.eps();
@@ -399,7 +157,7 @@ common_chat_params in_plain_frame(const common_chat_templates * templates,
     auto params = apply(templates, free);
     const auto arena = answer_parser(params, inputs.json_schema);
     params.parser = arena.save();
-    params.grammar = grammar_of(arena);
+    params.grammar = lm_grammar_of(arena);
     params.grammar_lazy = false;
     params.grammar_triggers.clear();
     return params;
@@ -415,7 +173,7 @@ common_chat_params apply_schema(const common_chat_templates * templates, const c
 common_chat_params apply_bare(const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
     auto params = apply_schema(templates, inputs);
     try {
-        params.grammar = regrammared(params, strip);
+        params.grammar = lm_regrammared(params, strip);
     } catch (const lm_error &) {
         return in_plain_frame(templates, inputs);
     }
@@ -439,7 +197,7 @@ common_chat_params apply_grammar(const common_chat_templates * templates, const 
     for (; at != std::string::npos; at = params.grammar.find(mark, at)) {
         params.grammar.replace(at, mark.size(), "user-root");
     }
-    params.grammar += with_prefix(inputs.grammar, "user-");
+    params.grammar += lm_with_prefix(inputs.grammar, "user-");
     auto arena = lm_loaded_parser(params.parser);
     take_any_text(arena);
     params.parser = arena.save();
@@ -581,85 +339,6 @@ bool lm_knows_calls(const common_chat_templates * templates, const common_chat_t
 
 namespace {
 
-// ---- which families' grammars keep to the schemas
-
-bool is_free_text(const common_json & schema) {
-    static const std::set<std::string> SAYS_NOTHING = {"type", "title", "description", "default", "examples"};
-    bool free = schema.is_object() && schema.contains("type") && schema.at("type").is_string() &&
-                schema.at("type").get<std::string>() == "string";
-    for (const auto & [key, value] : schema.is_object() ? schema.items() : common_json::object().items()) {
-        free = free && SAYS_NOTHING.count(key) > 0;
-    }
-    return free;
-}
-
-// A value of the same type that only a grammar which keeps to the schema has in it.
-common_json probe_value(const common_json & schema, std::vector<std::string> & marks) {
-    common_json value = common_json::object();
-    if (schema.is_object() && schema.contains("type")) {
-        value["type"] = schema.at("type");
-    }
-    const std::string type =
-        value.contains("type") && value.at("type").is_string() ? value.at("type").get<std::string>() : "";
-    if (type == "boolean" || is_free_text(schema)) {
-        return value; // every format has these as they are
-    }
-    std::string mark = "lmvalue" + std::to_string(marks.size());
-    if (type == "integer" || type == "number") {
-        const int64_t number = 4300710000000 + static_cast<int64_t>(marks.size());
-        mark = std::to_string(number);
-        value["const"] = number;
-    } else if (type == "array") {
-        value["const"] = common_json::array();
-        value["const"].push_back(mark);
-    } else if (type == "object") {
-        value["const"] = common_json::object();
-        value["const"][mark] = 1;
-    } else {
-        value["const"] = mark;
-    }
-    marks.push_back(mark);
-    return value;
-}
-
-// A tool whose properties have names and values that show up in any grammar that keeps to them.
-common_chat_tool probe_of(const common_chat_tool & tool, std::vector<std::string> & marks) {
-    auto probe = tool;
-    const common_json parameters = common_json::parse(tool.parameters);
-    common_json properties = common_json::object();
-    common_json required = common_json::array();
-    if (parameters.is_object() && parameters.contains("properties")) {
-        for (const auto & [name, schema] : parameters.at("properties").items()) {
-            const std::string mark = "lmprobe" + std::to_string(marks.size());
-            properties[mark] = probe_value(schema, marks);
-            required.push_back(mark);
-            marks.push_back(mark);
-        }
-    }
-    common_json object = common_json::object();
-    object["type"] = std::string("object");
-    object["properties"] = properties;
-    object["required"] = required;
-    object["additionalProperties"] = false;
-    probe.parameters = object.dump();
-    return probe;
-}
-
-// Whether a grammar for calls of these tools holds their arguments to their schemas: formats with texts between tags
-// do so for what is no text, and some not at all.
-bool keeps_schemas(const common_chat_templates_inputs & calling,
-                   const std::function<common_chat_params(const common_chat_templates_inputs &)> & make) {
-    auto probing = calling;
-    std::vector<std::string> marks;
-    for (auto & tool : probing.tools) {
-        tool = probe_of(tool, marks);
-    }
-    probing.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
-    const std::string grammar = make(probing).grammar;
-    return std::all_of(marks.begin(), marks.end(),
-                       [&](const auto & mark) { return grammar.find(mark) != std::string::npos; });
-}
-
 lm_applied apply_tools(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
                        const std::vector<common_chat_tool> & callable, bool native) {
     if (inputs.tools.empty() || inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_NONE) {
@@ -685,7 +364,8 @@ lm_applied apply_tools(const common_chat_templates * templates, const common_cha
         return apply(templates, told);
     };
     const bool forced = inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED;
-    if (native && (forced || !inputs.json_schema.empty() || !inputs.grammar.empty()) && !keeps_schemas(calling, make)) {
+    if (native && (forced || !inputs.json_schema.empty() || !inputs.grammar.empty()) &&
+        !lm_keeps_schemas(calling, make)) {
         // Ours is not the format that the model has learned, but in that one its calls need not be valid.
         return apply_tools(templates, inputs, callable, false);
     }
@@ -694,7 +374,7 @@ lm_applied apply_tools(const common_chat_templates * templates, const common_cha
     shown.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE;
     result.params.prompt = make(shown).prompt;
     if (forced) {
-        result.params.grammar = calls_only(result.params, inputs.parallel_tool_calls);
+        result.params.grammar = lm_calls_only(result.params, inputs.parallel_tool_calls);
     } else if (!inputs.json_schema.empty() || !inputs.grammar.empty()) {
         auto answering = inputs;
         answering.messages = in_plain_text(inputs.messages);
@@ -703,11 +383,11 @@ lm_applied apply_tools(const common_chat_templates * templates, const common_cha
             inputs.grammar.empty() ? apply_bare(templates, answering) : apply_grammar(templates, answering);
         auto required = calling;
         required.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
-        result.params.grammar = either(calls_only(make(required), inputs.parallel_tool_calls), answer.grammar);
+        result.params.grammar = lm_either(lm_calls_only(make(required), inputs.parallel_tool_calls), answer.grammar);
         result.fallback = answer.parser;
     } else {
         if (!result.params.grammar.empty() && !inputs.parallel_tool_calls) {
-            result.params.grammar = one_call_at_most(result.params);
+            result.params.grammar = lm_one_call_at_most(result.params);
         }
         return result;
     }
