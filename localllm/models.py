@@ -18,7 +18,6 @@ from localllm.embedding.ranking import Ranked, RankOptions
 from localllm.embedding.texts import EmbedOptions
 from localllm.embedding.vectors import Embeddings
 from localllm.engine import checks
-from localllm.engine.cache.disk import write_atomically
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
 from localllm.engine.embed_core import EmbedRequest, Rows
 from localllm.engine.embedder import Embedder
@@ -26,6 +25,7 @@ from localllm.engine.engine import Engine
 from localllm.engine.request import Delta, Finished, Generation, Request
 from localllm.engine.steering import ControlVector, Lora, adapters
 from localllm.errors import InvalidRequestError
+from localllm.files import write_atomically
 from localllm.hub.gguf import Header
 from localllm.loaded import Loaded
 from localllm.native.handles import Model
@@ -367,7 +367,7 @@ class LocalModel:
         request = self._completion(prompt, options) if isinstance(prompt, str) else self._chat_request(prompt, options)[0]
         data = self.engine.save_state(request)
         if file is not None:
-            write_atomically(file, data)
+            write_atomically(file, data, sync=True)
         return data
 
     def load_state(self, state: bytes | bytearray | memoryview | File, **options: Any) -> int:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from localllm import asking
 from localllm.chat import saved
 from localllm.chat.prompt import ChatOptions, as_mapping
-from localllm.chat.trimming import AsyncPolicy, Message, Policy, joined, split, whole
+from localllm.chat.trimming import AsyncPolicy, Message, Policy, joined, split
 from localllm.chat.types import ChatDelta, ChatFinishReason, ChatMessage, ChatResult, ToolCall
-from localllm.engine.cache.disk import write_atomically
+from localllm.engine.checks import whole
 from localllm.engine.steering import ControlVector, Lora, adapters
 from localllm.errors import ContextOverflowError, InvalidRequestError, LocalLLMError
+from localllm.files import write_atomically
 from localllm.options import fields
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ChatSession:
             raise InvalidRequestError(f"system: must be text, not {type(system).__name__}")
         if isinstance(policy, type) or (policy is not None and not callable(getattr(policy, "shorten", None))):
             raise InvalidRequestError(f"policy: must be one such as DropOldest(), or None, not {policy!r}")
-        whole("reserve_tokens", reserve_tokens, 0)
+        whole("reserve_tokens", reserve_tokens, least=0)
         self.model = model
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
         self.messages += _listed("messages", messages)
@@ -181,7 +182,7 @@ class ChatSession:
             InvalidRequestError: As `to_json`.
             OSError: The file cannot be written.
         """
-        write_atomically(Path(path), self.to_json().encode())
+        write_atomically(Path(path), self.to_json().encode(), sync=True)
 
     @classmethod
     def load(cls, model: LocalModel, path: str | Path, *, policy: Policy | None = None) -> ChatSession:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from localllm.engine.checks import whole
 from localllm.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class DropOldest:
 
     def __post_init__(self) -> None:
         if self.keep_turns is not None:
-            whole("keep_turns", self.keep_turns, 1)
+            whole("keep_turns", self.keep_turns, least=1)
 
     def shorten(self, model: LocalModel, messages: list[Message], room: int, options: Mapping[str, Any]) -> list[Message]:
         head, turns = split(messages)
@@ -88,8 +88,8 @@ class Summarise:
     instruction: str = "Summarise the conversation so far: facts, decisions and open questions, in a few sentences."
 
     def __post_init__(self) -> None:
-        whole("keep_turns", self.keep_turns, 1)
-        whole("max_tokens", self.max_tokens, 1)
+        whole("keep_turns", self.keep_turns, least=1)
+        whole("max_tokens", self.max_tokens, least=1)
         if not isinstance(self.instruction, str) or not self.instruction.strip():
             raise InvalidRequestError(f"instruction: must be text that says something, not {self.instruction!r}")
 
@@ -221,9 +221,3 @@ def _last(low: int, high: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def whole(name: str, value: object, least: int) -> None:
-    """Raises InvalidRequestError, which names `name`, unless a value is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise InvalidRequestError(f"{name}: must be a whole number from {least} on, not {value!r}")

@@ -13,10 +13,16 @@ from localllm.errors import InvalidRequestError
 MAX_FLOAT = 1e30
 
 
-def whole(name: str, value: object) -> int:
-    """An integer of any kind, as int; True and False are none."""
+def whole(name: str, value: object, *, least: int | None = None) -> int:
+    """An integer of any kind, as int; True and False are none.
+
+    Raises:
+        InvalidRequestError: It is none, or less than `least`.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidRequestError(f"{name}: must be an integer, not {value!r}")
+    if least is not None and value < least:
+        raise InvalidRequestError(f"{name}: must be {least} or more, not {shown(value)}")
     return int(value)
 
 

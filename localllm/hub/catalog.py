@@ -10,12 +10,12 @@ import functools
 import json
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localllm.errors import HubError, ReferenceFormatError
+from localllm.files import write_atomically
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _ALIASES = "aliases.json"
@@ -131,7 +131,8 @@ class Aliases:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{path}.lock", timeout=_PATIENCE_SECONDS):
-                _write(path, {"version": _VERSION, "aliases": change(self.all())})
+                names = {"version": _VERSION, "aliases": change(self.all())}
+                write_atomically(path, json.dumps(names, indent=2, sort_keys=True).encode(), sync=True)
         except OSError as error:
             reason = (
                 "another program holds its lock" if isinstance(error, TimeoutError) else error.strerror or "cannot be written"
@@ -152,16 +153,3 @@ class Aliases:
 
     def _damaged(self, reason: str) -> HubError:
         return HubError(f"{self.path}: not a file of names ({reason}); mend it or take it away")
-
-
-def _write(path: Path, data: object) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=2, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -13,11 +13,12 @@ import hashlib
 import logging
 import os
 import struct
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from localllm.files import write_atomically
 
 logger = logging.getLogger("localllm.engine")
 
@@ -25,6 +26,7 @@ _MAGIC = b"LMSTATE\x00"
 _VERSION = 1
 _HEADER = struct.Struct("<8sI32sQQI32s")
 _EXACT = 1
+
 _SUFFIX = ".lmstate"
 _PART = ".lmstate-part-"
 # What is read of a model file for its fingerprint, in bytes: 4 MiB in all, whatever its size.
@@ -224,19 +226,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def write_atomically(path: Path, *parts: Any, prefix: str = ".writing-") -> None:
-    """Writes a file under another name first, which begins with `prefix`, so that nobody ever sees a part of it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def state_key(path: str, facts: object) -> bytes:
