@@ -6,8 +6,8 @@ import errno
 import pickle
 import subprocess
 import sys
-import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -447,10 +447,14 @@ def test_a_folder_that_another_process_locks_delays_no_answer(engine_for, tmp_pa
 
 
 def test_a_full_disk_costs_the_files_and_no_answer(engine_for, tmp_path, monkeypatch, caplog, assert_same_greedy):
-    def full(*arguments, **options):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    opened = Path.open
 
-    monkeypatch.setattr(tempfile, "mkstemp", full)
+    def full(path, mode="r", *arguments, **options):
+        if mode == "xb":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", full)
     engine, cold = engine_for("qwen3", cache_dir=tmp_path), engine_for("qwen3", prefix_cache=False)
     for n in range(3):
         asked = request(engine, f"{n} the quick brown fox jumps over the lazy dog " * 6, 8)
