@@ -83,3 +83,83 @@ class TemplateError(ModelError, ValueError):
 
 class GrammarError(LocalLLMError, ValueError):
     """A grammar or JSON schema is not valid."""
+
+
+class HubError(LocalLLMError):
+    """Base class of all errors about finding, fetching and keeping models of a Hub."""
+
+
+class RepositoryNotFoundError(HubError, FileNotFoundError):
+    """There is no such repository, or it is private and the token, if any, may not see it: the Hub answers both alike."""
+
+
+class RevisionNotFoundError(HubError):
+    """The repository has no such branch, tag or commit."""
+
+
+class FileNotInRepoError(HubError):
+    """The repository has no such file at this revision."""
+
+
+class QuantNotFoundError(HubError):
+    """The repository has no file of the quantization that was asked for; the message lists what there is."""
+
+
+class GatedRepoError(HubError):
+    """The repository's terms have to be accepted first; the message says where."""
+
+
+class AccessDeniedError(HubError):
+    """The token is wrong, missing or not allowed to do this, or the repository is disabled."""
+
+
+class NetworkError(HubError, ConnectionError):
+    """The endpoint, a proxy or what it forwards to cannot be reached, does not answer in time, or answers nonsense."""
+
+
+class OfflineError(HubError):
+    """The network would be needed, but offline mode is on."""
+
+
+class CorruptFileError(HubError, OSError):
+    """What was received, or lies in the cache, is not what the repository holds."""
+
+
+class IncompleteSetError(HubError):
+    """Files that belong together are not all there."""
+
+
+class DiskSpaceError(HubError, OSError):
+    """The file system lacks room.
+
+    Attributes:
+        needed_bytes: int, still to be written.
+        free_bytes: int, free on that file system.
+    """
+
+    def __init__(self, message: str, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
+
+
+class DoesNotFitError(HubError, MemoryError):
+    """The model needs more memory than there is.
+
+    Attributes:
+        needed_bytes: int, of the model, its context and companions.
+        free_bytes: int, available.
+    """
+
+    def __init__(self, message: str, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
+
+
+class ReferenceFormatError(HubError, ValueError):
+    """A name of a model, a repository, a revision or a file in it is not written as such names are."""
+
+
+class DownloadCancelledError(HubError):
+    """The download was cancelled; what was received so far is kept and will be continued."""
