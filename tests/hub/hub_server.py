@@ -6,7 +6,7 @@
         ...  # HF_ENDPOINT=hub.endpoint
         hub.gets("model-Q4_0.gguf")  # the requests that the second origin got
 
-As a program, `python hub_server.py org/name=FOLDER ...`, it prints its endpoint as one line of JSON, and serves until its input ends.
+As a program, `python hub_server.py org/name=FOLDER ...`, it prints its endpoint as JSON, and serves until its input ends.
 
 The routes and headers are those that huggingface_hub 2.4 and llama.cpp ask for; test_hub_server.py drives the former against it.
 """
@@ -289,7 +289,14 @@ class _Handler(BaseHTTPRequestHandler):
     def note(self, status: int) -> None:
         headers = {key.lower(): value for key, value in self.headers.items()}
         entry = Entry(
-            self.command, self.origin, self.path, headers.get("range", ""), headers.get("authorization", ""), headers, self.file, status
+            self.command,
+            self.origin,
+            self.path,
+            headers.get("range", ""),
+            headers.get("authorization", ""),
+            headers,
+            self.file,
+            status,
         )
         with self.hub.lock:
             self.hub.log.append(entry)
