@@ -7,6 +7,7 @@ store and certifi's, or against SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDL
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import logging
 import os
@@ -35,6 +36,7 @@ logger = logging.getLogger("localllm.hub")
 _MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _LINK_REFUSED = frozenset({400, 401, 403, 404, 410})
+_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 Headers = Callable[[str], Mapping[str, str]]
@@ -303,7 +305,7 @@ class Transport:
                         headers={"User-Agent": f"localllm/{__version__}"},
                         timeout=seconds,
                         limits=httpx.Limits(max_connections=None, max_keepalive_connections=16),
-                        verify=_certificates(),
+                        verify=_certificates(*(os.environ.get(name, "") for name in _CA_VARIABLES)),
                     )
                 except (ValueError, ImportError, httpx.InvalidURL) as error:
                     raise NetworkError(
@@ -347,9 +349,10 @@ def _host(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def _certificates() -> ssl.SSLContext:
+@functools.lru_cache(maxsize=4)
+def _certificates(bundle: str, file: str, folder: str) -> ssl.SSLContext:
+    """Whom to trust; the arguments are REQUESTS_CA_BUNDLE, and what OpenSSL itself reads: SSL_CERT_FILE and SSL_CERT_DIR."""
     context = ssl.create_default_context()
-    bundle = os.environ.get("REQUESTS_CA_BUNDLE", "")
     if bundle:
         try:
             if Path(bundle).is_dir():
@@ -358,7 +361,7 @@ def _certificates() -> ssl.SSLContext:
                 context.load_verify_locations(cafile=bundle)
         except OSError as error:
             raise NetworkError(f"REQUESTS_CA_BUNDLE={bundle} cannot be read ({error.strerror}); correct it") from None
-    elif not (os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")):
+    elif not (file or folder):
         import certifi
 
         context.load_verify_locations(cafile=certifi.where())
