@@ -11,10 +11,11 @@ import logging
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
-from localllm.errors import InvalidRequestError, NetworkError
+from localllm.errors import CorruptFileError, InvalidRequestError, NetworkError
 from localllm.hub import environment
+from localllm.hub.addresses import is_private, joined, origin
 from localllm.hub.answers import Question
 from localllm.hub.listing import Listing, RepoFile
 from localllm.hub.paths import checked_blob, checked_path, checked_repo, checked_revision, is_commit
@@ -24,7 +25,7 @@ from localllm.hub.retries import Patience
 if TYPE_CHECKING:
     import httpx
 
-    from localllm.hub.transport import Body, Validator
+    from localllm.hub.body import Body, Validator
 
 logger = logging.getLogger("localllm.hub")
 
@@ -83,7 +84,7 @@ class HubClient:
         offline: bool | None = None,
         patience: Patience | None = None,
     ) -> None:
-        from localllm.hub.transport import Transport, is_private
+        from localllm.hub.transport import Transport
 
         self.endpoint = environment.endpoint(endpoint)
         self.offline = environment.offline(offline)
@@ -190,8 +191,8 @@ class HubClient:
         if not (etag and length.isascii() and length.isdigit() and is_commit(found)) or (is_commit(commit) and found != commit):
             raise self._nonsense(question)
         sha256 = etag if len(etag) == _SHA256_DIGITS and all(digit in "0123456789abcdef" for digit in etag) else None
-        location = urljoin(str(response.url), get("location") or "") if response.is_redirect else str(response.url)
-        return RemoteFile(repo, found, path, int(length), etag, sha256, url, location)
+        location = joined(str(response.url), get("location") or "") if response.is_redirect else str(response.url)
+        return RemoteFile(repo, found, path, int(length), etag, sha256, url, location or url)
 
     def read_range(self, file: RemoteFile, start: int, length: int, cancel: CancelToken | None = None) -> bytes:
         """A part of a file.
@@ -208,6 +209,7 @@ class HubClient:
         Raises:
             InvalidRequestError: A position or length out of range.
             NetworkError: Not to be had; FileNotInRepoError and what `commit` raises, if it is gone.
+            CorruptFileError: The server has another file by now.
         """
         if not 0 <= start <= file.n_bytes or not 0 <= length <= _MAX_RANGE_BYTES:
             raise InvalidRequestError(f"start and length must lie in {file.path} and within 256 MiB, not {start} and {length}")
@@ -219,13 +221,20 @@ class HubClient:
             before = len(parts)
             at = start + before
             body = self._transport.open_body(file.location, question, at, stop, None, cancel, fallback=file.url)
-            try:
-                with body:
-                    self._collect(body, file, at, stop, parts, question)
-            except NetworkError:
-                failures = 0 if len(parts) > before else failures + 1
-                if failures >= self.patience.tries:
-                    raise
+            with body:
+                self._check_body(body, file, at, question)
+                try:
+                    _collect(body, at, stop, parts)
+                    problem = NetworkError(f"{question}: the server ends too early; try again later")
+                except NetworkError as error:
+                    problem = error
+            if len(parts) > before:
+                failures = 0
+                continue
+            failures += 1
+            if failures >= self.patience.tries:
+                raise problem
+            self._transport.pause(failures, cancel)
         return bytes(parts)
 
     def open(
@@ -288,12 +297,13 @@ class HubClient:
                 failures += 1
                 if failures >= self.patience.tries:
                     raise
+                self._transport.pause(failures, cancel)
         try:
             answer = json.loads(data)
         except (ValueError, RecursionError):
             raise self._nonsense(question) from None
         found = _NEXT_PAGE.search(response.headers.get("link", ""))
-        return answer, urljoin(str(response.url), found[1]) if found else ""
+        return answer, (joined(str(response.url), found[1]) or "") if found else ""
 
     def _read(self, response: httpx.Response, question: Question) -> bytes:
         import httpx
@@ -318,32 +328,33 @@ class HubClient:
 
     def _next(self, url: str, next_page: str) -> str | None:
         """A mirror may pass on the address of the Hub behind it: only the query is taken from what leads away."""
-        from localllm.hub.transport import origin
-
         if not next_page or origin(next_page) == origin(url):
             return next_page or None
         return f"{url.partition('?')[0]}?{next_page.partition('?')[2]}"
 
-    def _collect(self, body: Body, file: RemoteFile, at: int, stop: int, parts: bytearray, question: Question) -> None:
-        """Appends what a body holds of the bytes from `at` to `stop`."""
+    def _check_body(self, body: Body, file: RemoteFile, at: int, question: Question) -> None:
         if body.total_bytes not in (None, file.n_bytes):
-            raise NetworkError(f"{question}: the server's copy has {body.total_bytes:,} bytes instead of {file.n_bytes:,}")
+            raise CorruptFileError(f"{question}: the server's copy has {body.total_bytes:,} bytes instead of {file.n_bytes:,}")
         if at - body.start > _MAX_SKIPPED_BYTES:
             raise NetworkError(f"{question}: the server gives no parts of files, and this one is too far from the start")
-        position, wanted = body.start, at
-        for chunk in body:
-            end = position + len(chunk)
-            if end > wanted:
-                parts += chunk[wanted - position if wanted > position else 0 : stop - position]
-                wanted = min(end, stop)
-            position = end
-            if position >= stop:
-                return
 
     def _nonsense(self, question: Question) -> NetworkError:
         return NetworkError(
             f"{question}: {self.endpoint} does not answer as a Hub does; check HF_ENDPOINT, and what lies between"
         )
+
+
+def _collect(body: Body, at: int, stop: int, parts: bytearray) -> None:
+    """Appends what a body holds of the bytes from `at` to `stop`."""
+    position, wanted = body.start, at
+    for chunk in body:
+        end = position + len(chunk)
+        if end > wanted:
+            parts += chunk[wanted - position : stop - position]
+            wanted = min(end, stop)
+        position = end
+        if position >= stop and body.stop != stop:
+            return
 
 
 def _repo_file(entry: dict[str, Any]) -> RepoFile:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from localllm.errors import CorruptFileError, DownloadCancelledError, HubError, NetworkError, OfflineError, ReferenceFormatError
 from localllm.hub.client import HubClient
-from localllm.hub.layout import RepoCache, checksum, free_bytes, locked, not_writable
+from localllm.hub.layout import RepoCache, checksum, free_bytes, locked, unusable
 from localllm.hub.listing import Listing, RepoFile
-from localllm.hub.partial import Partial, hash_file, no_room
+from localllm.hub.partial import Partial, hash_file, no_room, remove_partial
 from localllm.hub.progress import CancelToken, Meter, Progress, ProgressCallback, RateCap
 
 if TYPE_CHECKING:
-    from localllm.hub.transport import Body
+    from localllm.hub.body import Body
 
 _WORTH_NO_WAIT_BYTES = 1 << 20
 
@@ -160,7 +160,12 @@ class _Download:
 
     def run(self) -> Path:
         self.cancel.check()
-        path = self._in_snapshot() or self._make()
+        try:
+            path = self._in_snapshot() or self._make()
+        except OSError as error:
+            if isinstance(error, HubError):
+                raise
+            raise unusable(self.place.root, error) from error
         self.meter.tell("finished", self.file.n_bytes)
         return path
 
@@ -168,18 +173,15 @@ class _Download:
         if self.client.offline and self._in_blobs() is None:
             raise self._missing_offline()
         self.place.prepare(self.commit, self.file.path, self.checksum)
-        try:
-            with locked(self.place.lock(self.checksum), self.cancel, lambda: self.meter.tell("waiting", 0)):
-                found = self._in_snapshot()
-                if found is not None:
-                    return found
-                if self._in_blobs() is None:
-                    self._fetch()
-                return self.place.publish(self.checksum, self.commit, self.file.path)
-        except OSError as error:
-            if isinstance(error, HubError):
-                raise
-            raise not_writable(self.place.root, error) from error
+        with locked(self.place.lock(self.checksum), self.cancel, self._tell_waiting):
+            found = self._in_snapshot()
+            if found is not None:
+                return found
+            if self._in_blobs() is None:
+                self._fetch()
+            else:
+                remove_partial(self.place.partial(self.checksum))
+            return self.place.publish(self.checksum, self.commit, self.file.path)
 
     # ---- what is there already
 
@@ -209,6 +211,9 @@ class _Download:
         return OfflineError(
             f"{self.name} is not in the cache {self.place.root}, and offline mode is on; switch it off to fetch it"
         )
+
+    def _tell_waiting(self) -> None:
+        self.meter.tell("waiting", self.place.partial_bytes(self.file))
 
     def _tell_checking(self, done_bytes: int) -> None:
         self.meter.tell("checking", done_bytes)
@@ -252,6 +257,8 @@ class _Download:
             else:
                 problem = self._receive(body, partial)
             gained = partial.n_bytes - furthest
+            if partial.n_bytes >= self.file.n_bytes:
+                return
             if gained > 0:
                 furthest, received, failures = partial.n_bytes, True, 0
                 if problem is None:
@@ -291,7 +298,8 @@ class _Download:
             try:
                 for chunk in body:
                     self._take(chunk, partial)
-                    if partial.n_bytes >= self.file.n_bytes:
+                    # Only a body that is read to its end leaves its connection to the next request.
+                    if partial.n_bytes >= self.file.n_bytes and body.stop != self.file.n_bytes:
                         break
             except NetworkError as error:
                 return error

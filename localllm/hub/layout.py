@@ -139,9 +139,11 @@ class RepoCache:
             if not os.access(self.blobs, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.blobs))
         except OSError as error:
-            raise not_writable(self.root, error) from None
-        with contextlib.suppress(OSError), (self.root / "CACHEDIR.TAG").open("x", encoding="ascii") as tag:
-            tag.write(_CACHE_TAG)
+            raise unusable(self.root, error) from None
+        tag = self.root / "CACHEDIR.TAG"
+        if not tag.exists():
+            with contextlib.suppress(OSError):
+                tag.write_text(_CACHE_TAG, encoding="ascii")
 
     def publish(self, name: str, commit: str, path: str) -> Path:
         """Lets a snapshot have a blob: by a relative link, else a hard link, else by moving it there.
@@ -169,9 +171,11 @@ def checksum(file: RepoFile) -> str:
     return checked_blob(file.sha256 or file.oid)
 
 
-def not_writable(root: Path, error: OSError) -> HubError:
-    reason = error.strerror or str(error)
-    return HubError(f"the cache {root} cannot be written ({reason}); set HF_HUB_CACHE to a folder that can")
+def unusable(root: Path, error: OSError) -> HubError:
+    at = f": {error.filename}" if error.filename else ""
+    return HubError(
+        f"the cache {root} cannot be used ({error.strerror or error}{at}); mend that, or set HF_HUB_CACHE to another folder"
+    )
 
 
 def free_bytes(folder: Path) -> int:
@@ -202,7 +206,7 @@ def locked(path: Path, cancel: CancelToken, waiting: Callable[[], None]) -> Iter
         except NotImplementedError:  # a file system without flock: as the Hub's client does it
             lock = filelock.SoftFileLock(path, mode=_LOCK_MODE)
         except OSError as error:
-            raise not_writable(path.parent, error) from None
+            raise unusable(path.parent, error) from None
     try:
         yield
     finally:

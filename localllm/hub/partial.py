@@ -30,10 +30,11 @@ from localllm.hub.listing import RepoFile
 from localllm.hub.progress import CancelToken
 
 if TYPE_CHECKING:
-    from localllm.hub.transport import Validator
+    from localllm.hub.body import Validator
 
 _VERSION = 1
 _CHECKPOINT_BYTES = 64 << 20
+_RECORDED_FROM_BYTES = 1 << 20  # what is smaller is hashed again in the end, which costs less
 _READ_BYTES = 1 << 20
 _WATCHED_SECONDS = 60.0
 _WATCH_SECONDS = 3.0
@@ -119,7 +120,7 @@ class Partial:
     @property
     def validator(self) -> Validator | None:
         """What the sender of the latest part called it."""
-        from localllm.hub.transport import Validator
+        from localllm.hub.body import Validator
 
         return Validator(self._record.origin, self._record.etag) if self._record.etag else None
 
@@ -168,11 +169,10 @@ class Partial:
         return hash_file(self.path, self.file, cancel, told)
 
     def move(self, target: Path) -> None:
-        """Gives the file another name, for good; its record goes."""
+        """Gives the file another name, for good; its record goes. A power failure may undo that, and lose nothing by it."""
         self.close()
         self.path.replace(target)
         _record_path(self.path).unlink(missing_ok=True)
-        _sync_folder(target.parent)
 
     def close(self) -> None:
         if self._handle >= 0:
@@ -222,6 +222,8 @@ class Partial:
 
     def _save(self) -> None:
         self._saved_bytes = self.n_bytes
+        if self.file.n_bytes < _RECORDED_FROM_BYTES:
+            return
         path = _record_path(self.path)
         temporary = path.with_name(f"{path.name}.{self._record.nonce}")
         try:
@@ -295,13 +297,3 @@ def _boot() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename survives a power failure once its folder is on the disk. Windows does not open folders."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

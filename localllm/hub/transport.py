@@ -8,46 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import ipaddress
 import logging
 import os
-import re
-import socket
 import ssl
 import threading
-import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
 from localllm import __version__
 from localllm.errors import AccessDeniedError, CorruptFileError, HubError, NetworkError, OfflineError
+from localllm.hub.addresses import is_private, joined, origin, proxy_of, shown_host
 from localllm.hub.answers import Question, refusal
+from localllm.hub.body import Body, Validator, words_of
 from localllm.hub.progress import CancelToken
 from localllm.hub.retries import RETRIED_STATUS, Patience, asked_wait_seconds
 
 logger = logging.getLogger("localllm.hub")
 
 _MAX_REDIRECTS = 10
+_MAX_DISMISSED_BYTES = 1 << 14
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _LINK_REFUSED = frozenset({400, 401, 403, 404, 410})
 _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 Headers = Callable[[str], Mapping[str, str]]
-
-
-@dataclass(frozen=True)
-class Validator:
-    """A strong ETag (RFC 9110, 8.8.3) and the origin that gave it: what If-Range may be asked with, and where."""
-
-    origin: str
-    etag: str
 
 
 class _Broken(Exception):
@@ -57,68 +44,6 @@ class _Broken(Exception):
         super().__init__(str(error))
         self.error = error
         self.connecting = connecting
-
-
-class Body:
-    """The content of a file as it arrives, from `start` on.
-
-    Attributes:
-        start: int, position of the first byte in the file: less than what was asked for if the server ignores ranges.
-        total_bytes: int or None, size of the whole file, if the server says it.
-        validator: Validator or None, to ask for more of the same file with.
-    """
-
-    def __init__(self, response: httpx.Response, question: Question, cancel: CancelToken | None) -> None:
-        self._response = response
-        self._question = question
-        self._cancel = cancel or CancelToken()
-        self.start, self.total_bytes = _extent(response, question)
-        etag = response.headers.get("etag", "")
-        self.validator = Validator(origin(str(response.url)), etag) if etag.startswith('"') else None
-
-    def __enter__(self) -> Body:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._response.close()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The bytes in pieces of any size.
-
-        Raises:
-            NetworkError: The connection broke, or brought nothing for too long.
-            DownloadCancelledError: Cancelled meanwhile.
-        """
-        coded = self._response.headers.get("content-encoding", "identity") != "identity"
-        with self._cancel.calling(self._abort):
-            try:
-                yield from self._response.iter_bytes() if coded else self._response.iter_raw()
-            except (httpx.TransportError, httpx.DecodingError) as error:
-                self._cancel.check()
-                raise NetworkError(f"{self._question}: the connection broke ({_said(error)})") from None
-
-    def _abort(self) -> None:
-        """Wakes a thread that waits for bytes."""
-        stream = self._response.extensions.get("network_stream")
-        connection = stream.get_extra_info("socket") if stream is not None else None
-        if connection is not None:
-            with contextlib.suppress(OSError):  # closed already
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-def _extent(response: httpx.Response, question: Question) -> tuple[int, int | None]:
-    if response.status_code == 206:
-        found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
-        if found is None:
-            response.close()
-            raise NetworkError(f"{question}: the server answers with a part of the file, but does not say which")
-        return int(found[1]), None if found[3] == "*" else int(found[3])
-    length = response.headers.get("content-length", "")
-    coded = response.headers.get("content-encoding", "identity") != "identity"
-    return 0, int(length) if length.isascii() and length.isdigit() and not coded else None
 
 
 class Transport:
@@ -195,7 +120,7 @@ class Transport:
                     return response
                 asked = asked_wait_seconds(response.headers)
                 error, final = self._judge(response, question)
-                response.close()
+                _dismiss(response)
                 if final:
                     raise error
             failures += 1
@@ -205,9 +130,13 @@ class Transport:
             tries = min(self.patience.tries, 3) if connecting else self.patience.tries
             if failures >= tries or (asked or 0.0) > self.patience.longest_wait_seconds:
                 raise error
-            seconds = self.patience.wait_seconds(failures) if asked is None else asked
-            logger.info("%s; trying again in %.1f s", error, seconds)
-            wait(seconds, cancel)
+            logger.info("%s; trying again", error)
+            self.pause(failures, cancel, asked)
+
+    def pause(self, failures: int, cancel: CancelToken | None, asked_seconds: float | None = None) -> None:
+        """Waits before the next try, as long as the server asks for or so many failures suggest."""
+        seconds = self.patience.wait_seconds(failures) if asked_seconds is None else asked_seconds
+        (cancel or CancelToken()).sleep(seconds)
 
     def open_body(
         self,
@@ -258,14 +187,17 @@ class Transport:
             location = response.headers.get("location")
             if response.status_code not in _REDIRECTS or not location:
                 return response
-            target = urljoin(url, location)
+            target = joined(url, location)
+            if target is None:
+                _dismiss(response)
+                raise NetworkError(f"{question}: {shown_host(url)} redirects to what is no address; HF_ENDPOINT may be wrong")
             if stay and origin(target) != self._origin:
                 return response
-            response.close()
-            if urlsplit(target).scheme not in ("http", "https") or (urlsplit(url).scheme == "https" and not is_private(target)):
-                raise NetworkError(f"{question}: {_host(url)} redirects to {_host(target)} without TLS; that is not followed")
+            _dismiss(response)
+            if urlsplit(url).scheme == "https" and not is_private(target):
+                raise NetworkError(f"{question}: {shown_host(url)} redirects to {shown_host(target)}, without TLS; refused")
             url = target
-        raise NetworkError(f"{question}: {_host(url)} redirects more than {_MAX_REDIRECTS} times; HF_ENDPOINT may be wrong")
+        raise NetworkError(f"{question}: {shown_host(url)} redirects more than {_MAX_REDIRECTS} times; HF_ENDPOINT may be wrong")
 
     def _send(
         self, method: str, url: str, question: Question, headers: Mapping[str, str], cancel: CancelToken | None
@@ -282,7 +214,7 @@ class Transport:
                 request.headers["Authorization"] = f"Bearer {self._token}"
             return self._client().send(request, stream=True)
         except httpx.InvalidURL as error:
-            raise NetworkError(f"{question}: {_host(url)} is no valid address ({error})") from None
+            raise NetworkError(f"{question}: {shown_host(url)} is no valid address ({error})") from None
         except httpx.TransportError as error:
             raise _broken(error, url, question) from None
 
@@ -291,7 +223,7 @@ class Transport:
         status, url = response.status_code, str(response.url)
         if origin(url) != self._origin and status in _LINK_REFUSED:
             return NetworkError(
-                f"{question}: {_host(url)} refuses the address that the Hub gave ({status}); try again later"
+                f"{question}: {shown_host(url)} refuses the address that the Hub gave ({status}); try again later"
             ), False
         return refusal(status, response.headers, question), status not in RETRIED_STATUS
 
@@ -314,39 +246,13 @@ class Transport:
             return self._http
 
 
-def wait(seconds: float, cancel: CancelToken | None) -> None:
-    if cancel is None:
-        time.sleep(seconds)
-    else:
-        cancel.sleep(seconds)
-
-
-def origin(url: str) -> str:
-    """Scheme, host and port of an address (RFC 6454), as one word."""
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        port = 0
-    return f"{parts.scheme}://{parts.hostname}:{port or {'http': 80, 'https': 443}.get(parts.scheme, 0)}"
-
-
-def is_private(url: str) -> bool:
-    """Whether nobody between here and there can listen: TLS, or this very machine."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme == "https" or host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _host(url: str) -> str:
-    """An address without what may be secret in it."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+def _dismiss(response: httpx.Response) -> None:
+    """Ends an answer whose body does not matter; a short one is read, because that leaves the connection to the next request."""
+    length = response.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length) <= _MAX_DISMISSED_BYTES:
+        with contextlib.suppress(httpx.TransportError, httpx.DecodingError):
+            response.read()
+    response.close()
 
 
 @functools.lru_cache(maxsize=4)
@@ -370,12 +276,12 @@ def _certificates(bundle: str, file: str, folder: str) -> ssl.SSLContext:
 
 def _broken(error: httpx.TransportError, url: str, question: Question) -> Exception:
     """A NetworkError if no further try can help, else what says that one may."""
-    said, host = _said(error), _host(url)
+    said, host = words_of(error), shown_host(url)
     if isinstance(error, httpx.UnsupportedProtocol):
         return NetworkError(f"{question}: {host} is no address of a web server")
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return NetworkError(f"{question}: the certificate of {host} is not trusted ({said}); SSL_CERT_FILE may name your own CA")
-    proxy = _proxy(url)
+    proxy = proxy_of(url)
     if isinstance(error, httpx.ProxyError) and " 407 " in f" {said} ":
         return NetworkError(f"{question}: the proxy {proxy} wants a user and password: put them into HTTPS_PROXY or HTTP_PROXY")
     connecting = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError))
@@ -388,17 +294,3 @@ def _broken(error: httpx.TransportError, url: str, question: Question) -> Except
     else:
         text = f"the connection to {host} broke ({said}); try again later"
     return _Broken(NetworkError(f"{question}: {text}"), connecting)
-
-
-def _proxy(url: str) -> str:
-    """Host and port of the proxy that an address is asked through; "" if there is none."""
-    parts = urlsplit(url)
-    proxies: dict[str, Any] = urllib.request.getproxies()
-    chosen = proxies.get(parts.scheme) or proxies.get("all") or ""
-    if not chosen or urllib.request.proxy_bypass(parts.hostname or ""):
-        return ""
-    return str(chosen).rpartition("@")[2].rpartition("/")[2] or str(chosen).rpartition("@")[2]
-
-
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -122,6 +122,7 @@ class Entry:
     headers: dict[str, str]
     file: str = ""
     status: int = 0
+    connection: int = 0  # the client's port
 
 
 class HubServer:
@@ -297,6 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers,
             self.file,
             status,
+            self.client_address[1],
         )
         with self.hub.lock:
             self.hub.log.append(entry)

@@ -137,6 +137,12 @@ def test_an_ignored_range_is_not_read_to_its_end(hub, repo, client):
     assert client.read_range(file, 0, 1000) == repo[:1000]
 
 
+def test_more_than_the_range_is_not_read_to_its_end(hub, repo, client):
+    file = client.file("org/model", "main", "model.gguf")
+    hub.fail(path="model.gguf", status=206, headers={"Content-Range": "bytes 100-399999/400000"}, body=repo[100:])
+    assert client.read_range(file, 100, 10) == repo[100:110]
+
+
 @pytest.mark.parametrize(
     "headers",
     [{"Content-Range": ""}, {"Content-Range": "bytes 5-9/400000"}, {"Content-Range": "bytes 0-9/77"}, {"Content-Range": "x"}],
@@ -250,6 +256,13 @@ def test_redirects_without_end(hub, repo, client):
     with pytest.raises(NetworkError, match="redirects more than 10 times"):
         client.file("org/model", "main", "model.gguf")
     assert len(hub.log) == 11
+
+
+@pytest.mark.parametrize("location", ["http://[", "ftp://x/y", "http://x:99999/"])
+def test_redirects_to_nowhere(hub, repo, client, location):
+    hub.fail(path="model.gguf", origin="api", methods=("HEAD", "GET"), times=None, status=302, headers={"Location": location})
+    with pytest.raises(NetworkError, match="no address"):
+        client.open("org/model", "main", "model.gguf")
 
 
 def test_a_dead_endpoint(home):

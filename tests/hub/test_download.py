@@ -338,19 +338,25 @@ def test_a_partial_file_that_is_too_long_is_dropped(hub, home, repo, pull):
     assert ranges(hub) == [""]
 
 
+def test_what_others_have_finished_leaves_no_partial_file(hub, home, repo, pull):
+    path = partial_of(home, repo, MIB)
+    record_of(path, repo)
+    path.with_name(sha(repo)).write_bytes(repo)
+    assert pull().read_bytes() == repo
+    assert files_of(home / "hub") == {sha(repo)}
+    assert ranges(hub) == []
+
+
 def test_a_damaged_partial_file_is_fetched_anew(hub, home, repo, pull):
-    partial_of(home, bytes(SIZE), 0).write_bytes(bytes(MIB))
-    (home / "hub/models--org--model/blobs").joinpath(f"{sha(bytes(SIZE))}.incomplete").replace(
-        home / f"hub/models--org--model/blobs/{sha(repo)}.incomplete"
-    )
+    partial_of(home, repo, 0).write_bytes(bytes(MIB))
     assert pull().read_bytes() == repo
     assert ranges(hub) == [f"bytes={MIB}-", ""]
 
 
 def test_damage_behind_a_checkpoint_costs_what_lies_behind_it(hub, home, repo, pull):
     points = [[2 * MIB, sha(repo[: 2 * MIB])], [4 * MIB, sha(repo[: 4 * MIB])]]
-    path = partial_of(home, repo[: 3 * MIB] + bytes(2 * MIB), 5 * MIB)
-    path = path.replace(path.with_name(f"{sha(repo)}.incomplete"))
+    path = partial_of(home, repo, 0)
+    path.write_bytes(repo[: 3 * MIB] + bytes(2 * MIB))
     record_of(path, repo, checkpoints=points)
     assert pull().read_bytes() == repo
     assert ranges(hub) == [f"bytes={2 * MIB}-"]
@@ -440,6 +446,14 @@ def test_names_that_differ_in_case_only_are_refused(hub, home, client):
     listing = client.listing("org/model")
     with pytest.raises(ReferenceFormatError, match=r"A\.gguf"):
         download_all(client, listing, listing.files)
+
+
+def test_connections_are_used_again(hub, home, client, content):
+    hub.add("org/model", {f"{number}.gguf": content(5000 + number) for number in range(20)})
+    listing = client.listing("org/model")
+    for file in listing.files:
+        download(client, listing.repo, listing.commit, file)
+    assert len({entry.connection for entry in hub.log}) == 2  # one to each origin
 
 
 def test_equal_files_are_fetched_once(hub, home, client, content):

@@ -313,7 +313,7 @@ def test_a_read_only_cache_is_used_as_it_is(hub, data, home, frozen):
         assert download(client, "org/model", frozen.commit, model).read_bytes() == data
     with HubClient() as client:
         assert download_all(client, frozen, [model])[0].read_bytes() == data
-        with pytest.raises(HubError, match=r"cannot be written.*HF_HUB_CACHE"):
+        with pytest.raises(HubError, match=r"cannot be used.*HF_HUB_CACHE"):
             download(client, "org/model", frozen.commit, readme)
 
 
