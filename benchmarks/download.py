@@ -1,20 +1,21 @@
 """Downloads over loopback: localllm against huggingface_hub's hf_hub_download, from the same server.
 
-    python benchmarks/download.py [--mebibytes 512] [--small 200] [--rounds 7] [--json FILE]
+    python benchmarks/download.py [--mebibytes 512] [--small 200] [--rounds 7] [--only small] [--json FILE]
 
 - file:   one large file, by a process of its own that has imported everything before the clock starts;
 - resume: the second half of it. huggingface_hub 2 cannot continue what another process began, and fetches all of it;
 - small:  many files of 4 KiB, by `download_all` and by `snapshot_download`, both with 4 at a time.
 
 The server is the Hub-compatible one of the tests, in a process of its own; a body goes from the page cache to the socket by
-sendfile. What localllm does beside receiving: it hashes every byte; huggingface_hub does not. Each round has an empty cache. The
-Xet protocol is switched off: the server does not speak it.
+sendfile. What localllm does beside receiving: it hashes every byte, and waits until each file is on the disk; huggingface_hub
+does neither. Each round has an empty cache. The Xet protocol is switched off: the server does not speak it.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -33,6 +34,7 @@ LARGE = "model.gguf"
 
 
 def localllm(order: dict[str, Any]) -> float:
+    importlib.import_module("filelock")  # which localllm imports when it first needs it
     from localllm.hub.client import HubClient
     from localllm.hub.download import DownloadOptions, download, download_all
 
@@ -93,6 +95,7 @@ def measure(program: str, case: str, endpoint: str, served: Path, sha256: str) -
         }
         command = [sys.executable, __file__, "--child", program]
         order = json.dumps({"case": case})
+        os.sync()  # what other cases have left to be written would be waited for by whoever syncs next
         done = subprocess.run(command, input=order, capture_output=True, text=True, env=variables, check=False)
         if done.returncode:
             raise SystemExit(f"{program} failed:\n{done.stderr}")
@@ -113,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mebibytes", type=int, default=512, help="size of the large file")
     parser.add_argument("--small", type=int, default=200, help="number of small files")
+    parser.add_argument("--only", default="file,resume,small", help="cases, by commas")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, help="a file for every figure of every round")
     parser.add_argument("--child", choices=("localllm", "huggingface_hub"), help=argparse.SUPPRESS)
@@ -131,7 +135,7 @@ def main() -> None:
             assert server.stdout is not None
             endpoint = json.loads(server.stdout.readline())["endpoint"]
             for at in range(options.rounds):
-                for case in ("file", "resume", "small"):
+                for case in options.only.split(","):
                     names = ["localllm", "huggingface_hub"]
                     for program in names[at % 2 :] + names[: at % 2]:
                         seconds = measure(program, case, endpoint, served, sha256)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import urllib.request
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -49,6 +48,8 @@ def shown_host(url: str) -> str:
 
 def proxy_of(url: str) -> str:
     """Host and port of the proxy that an address is asked through; "" if there is none."""
+    import urllib.request
+
     parts = urlsplit(url)
     proxies: dict[str, Any] = urllib.request.getproxies()
     chosen = proxies.get(parts.scheme) or proxies.get("all") or ""

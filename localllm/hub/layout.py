@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
 import shutil
@@ -57,15 +58,15 @@ class RepoCache:
         """
         return cls(Path(root).expanduser() if root is not None else environment.cache_folder(), checked_repo(repo))
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         return "--".join(["models", *self.repo.split("/")])
 
-    @property
+    @functools.cached_property
     def folder(self) -> Path:
         return self.root / self.name
 
-    @property
+    @functools.cached_property
     def blobs(self) -> Path:
         return self.folder / "blobs"
 

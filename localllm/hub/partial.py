@@ -172,7 +172,8 @@ class Partial:
         """Gives the file another name, for good; its record goes. A power failure may undo that, and lose nothing by it."""
         self.close()
         self.path.replace(target)
-        _record_path(self.path).unlink(missing_ok=True)
+        if self.file.n_bytes >= _RECORDED_FROM_BYTES:
+            _record_path(self.path).unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._handle >= 0:
@@ -266,6 +267,8 @@ def _record_path(path: Path) -> Path:
 
 def _read_record(path: Path, checksum: str, n_bytes: int) -> Record | None:
     """None if there is none for this content, or it is damaged: it only ever saves work."""
+    if n_bytes < _RECORDED_FROM_BYTES:
+        return None
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("version") != _VERSION:
