@@ -90,11 +90,43 @@ class HubError(LocalLLMError):
 
 
 class ReferenceFormatError(HubError, ValueError):
-    """A reference to a model is not written as one; the message says which part is wrong and how to write it."""
+    """A name of a model, a repository, a revision or a file in it is not written as one; the message says which part and how."""
+
+
+class RepositoryNotFoundError(HubError, FileNotFoundError):
+    """There is no such repository, or it is private and the token, if any, may not see it: the Hub answers both alike."""
+
+
+class RevisionNotFoundError(HubError):
+    """The repository has no such branch, tag or commit."""
+
+
+class FileNotInRepoError(HubError):
+    """The repository has no such file at this revision."""
 
 
 class QuantNotFoundError(HubError):
     """No complete model in the repository has this quantization, or several have it; the message lists what there is."""
+
+
+class GatedRepoError(HubError):
+    """The repository's terms have to be accepted first; the message says where."""
+
+
+class AccessDeniedError(HubError):
+    """The token is wrong, missing or not allowed to do this, or the repository is disabled."""
+
+
+class NetworkError(HubError, ConnectionError):
+    """The endpoint, a proxy or what it forwards to cannot be reached, does not answer in time, or answers nonsense."""
+
+
+class OfflineError(HubError):
+    """The network would be needed, but offline mode is on."""
+
+
+class DownloadCancelledError(HubError):
+    """The download was cancelled; what was received so far is kept and will be continued."""
 
 
 class CorruptFileError(HubError, OSError):
@@ -103,6 +135,20 @@ class CorruptFileError(HubError, OSError):
 
 class IncompleteSetError(HubError):
     """A model in several files lacks some of them, or they do not belong together; the message names them."""
+
+
+class DiskSpaceError(HubError, OSError):
+    """The file system lacks room.
+
+    Attributes:
+        needed_bytes: int, still to be written.
+        free_bytes: int, free on that file system.
+    """
+
+    def __init__(self, message: str, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
 
 
 class DoesNotFitError(HubError, MemoryError):

@@ -19,7 +19,7 @@ class RepoFile:
     path: str
     n_bytes: int
     oid: str
-    sha256: str | None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
