@@ -303,11 +303,28 @@ def resolve(reference: str | os.PathLike[str], store: Store | None = None) -> Pa
     text = os.fspath(reference)
     if not text:
         raise ModelNotFoundError(errno.ENOENT, "an empty reference names no model", text)
+    return _file_of(expand(reference), text, store)
+
+
+def expand(reference: str | os.PathLike[str]) -> Reference:
+    """What a reference means once names of the user and of the catalog are replaced by what they stand for.
+
+    Args:
+        reference: as for `resolve`; a PathLike is a path, whatever it looks like.
+
+    Returns:
+        Reference; of the source "name" only for embedded models.
+
+    Raises:
+        ModelNotFoundError: A name that nobody has given; the message says what comes near.
+        ReferenceFormatError: Not written as a reference, or a name that stands for itself.
+    """
+    text = os.fspath(reference)
     is_path = isinstance(reference, os.PathLike) and text.lower() not in EMBEDDED
     found = Reference("path", text) if is_path else parse_reference(text)
     for _ in range(_MAX_ALIASES):
         if found.source != "name" or found.name.lower() in EMBEDDED:
-            return _file_of(found, text, store)
+            return found
         found = _named(found, text)
     raise ReferenceFormatError(f"{text!r}: this name stands for a name that stands for it again; mend the alias")
 
@@ -340,7 +357,7 @@ def _file_of(found: Reference, text: str, store: Store | None) -> Path:
     path = store.find(found) if store is not None else None
     if path is None:
         raise ModelNotFoundError(
-            errno.ENOENT, f"no such file, and downloading {found} is not there yet: fetch it, and give its path", text
+            errno.ENOENT, f"no such file, and {found} is not on this machine; fetch it with: localllm pull {found}", text
         )
     return path
 
