@@ -10,13 +10,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import localllm
-from localllm.errors import InvalidRequestError, LocalLLMError, ModelError, NativeLibraryError
-
-EXIT_ERROR, EXIT_USAGE, EXIT_MODEL, EXIT_NATIVE, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+from localllm.cli import exits
+from localllm.errors import InvalidRequestError, LocalLLMError
 
 app = typer.Typer(
-    help="GGUF models on this machine. Exit codes: 1 failure, 2 wrong arguments, 3 model file, 4 native library, "
-    "130 interrupted.",
+    help=f"GGUF models on this machine. {exits.HELP}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -206,7 +204,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     else:
         print_report(report)
     if report["problems"]:
-        raise typer.Exit(EXIT_NATIVE)
+        raise typer.Exit(exits.NATIVE)
 
 
 def _show_version(wanted: bool) -> None:
@@ -290,14 +288,6 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _exit_code(error: LocalLLMError) -> int:
-    if isinstance(error, NativeLibraryError):
-        return EXIT_NATIVE
-    if isinstance(error, ModelError):
-        return EXIT_MODEL
-    return EXIT_USAGE if isinstance(error, InvalidRequestError) else EXIT_ERROR
-
-
 def main() -> NoReturn:
     """Runs the command; errors of localllm become one line and an exit code."""
     code = 0
@@ -307,18 +297,18 @@ def main() -> NoReturn:
         code = result if isinstance(result, int) else 0
     except LocalLLMError as error:
         print(f"localllm: {_message(error)}", file=sys.stderr)
-        sys.exit(_exit_code(error))
+        sys.exit(exits.exit_code(error))
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(exits.INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone (`| head`): not our failure, and nobody to tell.
         sys.stderr.close()
-        sys.exit(EXIT_ERROR)
+        sys.exit(exits.FAILURE)
     except Exception as error:
         if not hasattr(error, "show"):
             raise
         error.show()
-        sys.exit(getattr(error, "exit_code", EXIT_USAGE))
+        sys.exit(getattr(error, "exit_code", exits.USAGE))
     sys.exit(code)
 
 
