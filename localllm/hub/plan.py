@@ -286,7 +286,7 @@ class _Planner:
             header = self.headers.of(chosen.files)
             if role_of(header) != "model":
                 raise QuantNotFoundError(
-                    f"{self.listing.repo}/{chosen.files.path} is a {header.kind}, no language model; name another file"
+                    f"{self.listing.repo}/{chosen.files.path} is no language model, but {_a(header.kind)}; name another file"
                 )
             companions = self._companions(chosen.files, header, sets)
             self._learn(chosen.files, header, companions)
@@ -385,6 +385,10 @@ class _Planner:
             )
             for path, one in self.candidates.items()
         )
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _present(place: RepoCache, commit: str, kept: KeptFile) -> int:
