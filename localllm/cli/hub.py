@@ -93,11 +93,11 @@ def pull(
         return
     if sys.stderr.isatty():
         print(summary(made), file=sys.stderr)
-    for warning in made.warnings:
-        print(f"localllm: {warning}", file=sys.stderr)
     store = Store(cache=cache_dir)
     with HubClient(made.endpoint or None, offline=offline or None) as client, transfer_bars() as progress:
         got = carry_out(made, client=client, store=store, download=options, force=force, progress=progress)
+    for warning in made.warnings:
+        print(f"localllm: {warning}", file=sys.stderr)
     if got.template_diff:
         print(f"localllm: the chat template has changed:\n{got.template_diff}", file=sys.stderr)
     if as_json:

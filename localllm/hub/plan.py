@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localllm.errors import IncompleteSetError, InvalidRequestError, ModelError, OfflineError, QuantNotFoundError
+from localllm.hub.asynchronous import in_thread
 from localllm.hub.catalog import catalog
 from localllm.hub.choose import Candidate, Choice, Machine, candidate, choose_model
 from localllm.hub.client import HubClient
@@ -172,6 +173,17 @@ def plan(
         return _Planner(found, _hint(reference), client, store, options or PlanOptions(), cancel).run()
     with HubClient(found.endpoint or None) as own:
         return _Planner(found, _hint(reference), own, store, options or PlanOptions(), cancel).run()
+
+
+async def aplan(
+    reference: str | os.PathLike[str],
+    *,
+    client: HubClient | None = None,
+    store: Store | None = None,
+    options: PlanOptions | None = None,
+) -> Plan:
+    """`plan` beside an event loop; ends with its task."""
+    return await in_thread(plan, reference, client=client, store=store, options=options)
 
 
 @dataclass(frozen=True)

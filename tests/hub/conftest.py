@@ -83,3 +83,9 @@ def content() -> Callable[[int], bytes]:
         return made[n_bytes]
 
     return bytes_of
+
+
+@pytest.fixture(scope="session")
+def split(gguf_files: ModuleType) -> Callable[[Path, Path, int], list[Path]]:
+    """`split(file, stem, n)`: the file as a set of n."""
+    return gguf_files.split

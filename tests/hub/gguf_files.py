@@ -104,3 +104,25 @@ def write(writer: gguf.GGUFWriter) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def split(whole: Path, stem: Path, n_files: int) -> list[Path]:
+    """The tensors of a file dealt out to several, the metadata in the first of them."""
+    reader = gguf.GGUFReader(whole)
+    paths = []
+    for number in range(n_files):
+        path = stem.with_name(f"{stem.name}-{number + 1:05d}-of-{n_files:05d}.gguf")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer = gguf.GGUFWriter(path, str(reader.fields["general.architecture"].contents()))
+        for key, found in reader.fields.items() if number == 0 else ():
+            if not key.startswith("GGUF.") and key != "general.architecture":
+                kind, sub = found.types[0], found.types[-1] if len(found.types) > 1 else None
+                writer.add_key_value(key, found.contents(), kind, sub)
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", n_files)
+        writer.add_int32("split.tensors.count", len(reader.tensors))
+        for tensor in reader.tensors[number::n_files]:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        write(writer)
+        paths.append(path)
+    return paths

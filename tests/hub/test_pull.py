@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 
@@ -20,10 +21,11 @@ from localllm.hub.choose import Machine
 from localllm.hub.client import HubClient
 from localllm.hub.layout import RepoCache
 from localllm.hub.locate import locate
+from localllm.hub.manifest import KeptFile
 from localllm.hub.memory import ContextOptions
-from localllm.hub.plan import PlanOptions, plan
+from localllm.hub.plan import PlanOptions, aplan, plan
 from localllm.hub.progress import CancelToken
-from localllm.hub.pull import pull
+from localllm.hub.pull import apull, pull
 from localllm.hub.reference import parse_reference
 from localllm.hub.store import Store
 
@@ -118,7 +120,7 @@ def test_a_changed_template_is_shown(hub, client, repo, files, caplog):
 
 def test_what_does_not_fit_is_refused_before_a_byte_is_fetched(hub, client, repo, store):
     for reference in (repo, f"{repo}:Q4_0"):
-        with pytest.raises(DoesNotFitError, match="by force") as caught:
+        with pytest.raises(DoesNotFitError, match="--force") as caught:
             pull(reference, client=client, options=NARROW)
         assert caught.value.needed_bytes > caught.value.free_bytes == 1 << 20
     assert store.manifests() == [] and not RepoCache.of(repo).folder.exists()
@@ -139,10 +141,6 @@ def test_what_is_fetched_must_be_what_it_was_taken_for(hub, client, repo, store,
     data = b"GGUF" + bytes(4096)
     commit = hub.add("org/bad", {"m-Q8_0.gguf": data})
     listing = client.listing("org/bad")
-    import dataclasses
-
-    from localllm.hub.manifest import KeptFile
-
     bad = dataclasses.replace(made, repo="org/bad", commit=commit, files=(KeptFile("model", listing.files[0]),))
     with pytest.raises(CorruptFileError, match="cannot be used as model"):
         pull(bad, client=client)
@@ -176,8 +174,6 @@ def test_another_server_has_records_of_its_own(hub, hub_server, client, repo, st
 
 
 def test_twins_for_loops(hub, repo, home):
-    from localllm.hub.asynchronous import aplan, apull
-
     async def both() -> None:
         made = await aplan(f"{repo}:Q4_0", options=ROOMY)
         got = await apull(made)
@@ -217,7 +213,7 @@ def test_locate_says_why_it_does_not_fetch(hub, repo, home, monkeypatch):
 
 def test_tokens_stay_out_of_records(hub, home, files, monkeypatch):
     hub.users["hf_secret"] = "me"
-    hub.add("org/gated", {"m-Q4_0.gguf": files["Q4_0"]}, private=True)
+    hub.add("org/gated", {"m-Q4_0.gguf": files["Q4_0"]}, private=True, readers={"hf_secret"})
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     got = pull("org/gated", options=ROOMY)
     written = [path.read_bytes() for path in Store().folder.rglob("*") if path.is_file()]
