@@ -228,7 +228,7 @@ def test_the_catalog_and_the_users_names_lead_to_the_store(tmp_path, monkeypatch
 
     assert resolve("qwen3-4b:Q8_0", Shelf()) == models["qwen3"]
     assert resolve("org/repo:Q8_0", Shelf()) == models["qwen3"]
-    with pytest.raises(ModelNotFoundError, match="downloading Qwen/Qwen3-4B-GGUF:Q4_K_M") as caught:
+    with pytest.raises(ModelNotFoundError, match="Qwen/Qwen3-4B-GGUF:Q4_K_M is not on this machine") as caught:
         resolve("Qwen3-4B", Shelf())
     assert caught.value.filename == "Qwen3-4B"
     assert asked == ["Qwen/Qwen3-4B-GGUF:Q8_0", "org/repo:Q8_0", "Qwen/Qwen3-4B-GGUF:Q4_K_M"]
