@@ -14,6 +14,7 @@ from localllm.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from localllm.hub.gguf import Header
+    from localllm.hub.manifest import Manifest
     from localllm.hub.plan import Plan
     from localllm.hub.pull import Pulled
 
@@ -120,17 +121,21 @@ def fetched(reference: str, n_ctx: int) -> str:
         return str(locate(reference, context=ContextOptions(n_ctx=n_ctx), progress=progress))
 
 
-def header(reference: str) -> Header:
-    """The header of a model's file, which may be on the Hub."""
-    from localllm.hub.gguf import read_header
+def header(reference: str) -> tuple[Header, Manifest | None]:
+    """The header of a model's file, which may be on the Hub; with its record if it was pulled."""
+    from localllm.hub.gguf import read_header, read_model
+    from localllm.hub.names import parse_name
     from localllm.hub.plan import plan as make
     from localllm.hub.reference import expand, resolve
     from localllm.hub.store import Store
 
     found, store = expand(reference), Store()
     if found.source == "hub" and store.find(found) is None:
-        return make(reference, store=store).header
-    return read_header(resolve(reference, store))
+        return make(reference, store=store).header, None
+    path = resolve(reference, store)
+    shard = parse_name(path.name).shard
+    read = read_model if shard is not None and shard[0] == 1 else read_header
+    return read(path), store.find_manifest(found) if found.source == "hub" else None
 
 
 def _plan(

@@ -190,7 +190,7 @@ def info(
     """What a model's file holds, from its header; of one on the Hub nothing else is fetched."""
     from localllm.cli.info import describe, print_facts
 
-    facts = describe(hub.header(model), metadata)
+    facts = describe(*hub.header(model), with_metadata=metadata)
     if as_json:
         print(json.dumps(facts, ensure_ascii=False, indent=2))
     else:
