@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from localllm import ContextConfig, Delta, Embedder, Engine, Request
 from localllm.engine.request import Event, TokenLogprob
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("localllm", settings.default, deadline=None)

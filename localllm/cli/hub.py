@@ -109,7 +109,7 @@ def pull(
 
 def fetched(reference: str, n_ctx: int) -> str:
     """What to open for a reference: itself, or the file that it means on the Hub, fetched if it is not here yet."""
-    from localllm.hub.reference import expand
+    from localllm.hub.resolve import expand
 
     if expand(reference).source != "hub":
         return reference
@@ -126,7 +126,7 @@ def header(reference: str) -> tuple[Header, Manifest | None]:
     from localllm.hub.gguf import read_header, read_model
     from localllm.hub.names import parse_name
     from localllm.hub.plan import plan as make
-    from localllm.hub.reference import expand, resolve
+    from localllm.hub.resolve import expand, resolve
     from localllm.hub.store import Store
 
     found, store = expand(reference), Store()
@@ -153,7 +153,7 @@ def _plan(
     from localllm.hub.memory import ContextOptions
     from localllm.hub.plan import PlanOptions
     from localllm.hub.plan import plan as make
-    from localllm.hub.reference import expand
+    from localllm.hub.resolve import expand
     from localllm.hub.store import Store
 
     if mmproj and no_mmproj:

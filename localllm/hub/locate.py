@@ -13,7 +13,7 @@ from localllm.hub.download import DownloadOptions
 from localllm.hub.memory import ContextOptions
 from localllm.hub.plan import PlanOptions
 from localllm.hub.progress import CancelToken, ProgressCallback
-from localllm.hub.reference import expand, resolve
+from localllm.hub.resolve import expand, resolve
 from localllm.hub.store import Store
 
 logger = logging.getLogger("localllm.hub")

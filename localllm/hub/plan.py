@@ -25,7 +25,8 @@ from localllm.hub.manifest import KeptFile, KeptRole
 from localllm.hub.memory import Companions, ContextOptions, MemoryEstimate, estimate, estimate_other
 from localllm.hub.names import Role
 from localllm.hub.progress import CancelToken
-from localllm.hub.reference import Reference, expand
+from localllm.hub.reference import Reference
+from localllm.hub.resolve import expand
 from localllm.hub.sets import FileSet, Grouped, grouped, role_of
 from localllm.hub.store import Store
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from localllm.errors import IncompleteSetError, ModelFileError, ModelNotFoundError, ReferenceFormatError
 from localllm.hub.catalog import Aliases
 from localllm.hub.names import is_safe_path
-from localllm.hub.reference import Reference, parse_reference, resolve
+from localllm.hub.reference import Reference, parse_reference
+from localllm.hub.resolve import resolve
 
 
 def test_a_path_is_itself(models):
