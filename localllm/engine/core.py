@@ -157,6 +157,11 @@ class Core:
             self.worker.abort_if_all(self._is_cancelled)
             self._wake.notify()
 
+    @property
+    def busy(self) -> bool:
+        """Whether there are requests, or other work that somebody waits for."""
+        return bool(self._sequences or self._errands)
+
     def _on_thread(self, work: Callable[[], None]) -> None:
         """Runs a function between two steps, while nothing else uses the context, and waits for it."""
         self.worker.require_own_process()
@@ -275,9 +280,12 @@ class Core:
                 if self.residents.next_to_save() is not None:
                     break
                 pause = None if self.residents.next_to_store() is None else self._store_again - time.monotonic()
-                if pause is not None and pause <= 0:
+                if pause is None:
+                    self.worker.rest()
+                elif pause <= 0:
                     break
-                self._wake.wait(pause)
+                else:
+                    self._wake.wait(pause)
             if self.worker.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()

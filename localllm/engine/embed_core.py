@@ -168,6 +168,11 @@ class EmbedCore:
         job = self._jobs.get(job_id)
         return job is None or job.future.cancelled()
 
+    @property
+    def busy(self) -> bool:
+        """Whether there are requests."""
+        return bool(self._jobs)
+
     def stats(self) -> EmbedderStats:
         self.worker.require_own_process()
         with self._wake:
@@ -190,7 +195,7 @@ class EmbedCore:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the embedder is closing."""
         with self._wake:
             while not self._inbox and not self._cancelled and self.packer.idle and not self.worker.closing:
-                self._wake.wait()
+                self.worker.rest()
             if self.worker.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
