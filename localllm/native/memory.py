@@ -112,9 +112,7 @@ def memory_of(context: Context) -> MemoryUse:
     return _parsed(context.native.json_call("lm_memory_of", context.pointer))
 
 
-def measure(
-    native: Native, path: str, model: llama_h.llama_model_params, context: llama_h.llama_context_params
-) -> MemoryUse:
+def measure(native: Native, path: str, model: llama_h.llama_model_params, context: llama_h.llama_context_params) -> MemoryUse:
     """What a model and a context would take, by llama.cpp itself; of the file only the header is read.
 
     Args:

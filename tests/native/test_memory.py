@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -27,8 +28,20 @@ def native():
 
 
 @pytest.fixture(scope="module")
-def files(models, trained, smollm2, builder) -> dict[str, Path]:
-    names = ("qwen3", "qwen3moe", "gemma3", "gemma4", "qwen35", "qwen35-no-mtp", "mamba2", "lfm2", "gpt2", "bert", "qwen3-embedding")
+def files(models, trained, smollm2) -> dict[str, Path]:
+    names = (
+        "qwen3",
+        "qwen3moe",
+        "qwen3-embedding",
+        "gemma3",
+        "gemma4",
+        "qwen35",
+        "qwen35-no-mtp",
+        "mamba2",
+        "lfm2",
+        "gpt2",
+        "bert",
+    )
     return {**{name: models[name] for name in names}, "trained": trained, "smollm2": smollm2}
 
 
@@ -52,8 +65,10 @@ CASES = [
     ContextOptions(n_ctx=n_ctx, parallel=parallel, kept_sequences=kept, type_k=type_k, type_v=type_v, flash_attention=flash)
     for n_ctx in (512, 4096, 16384)
     for parallel, kept in ((1, 0), (4, 16))
-    for type_k, type_v, flash in (("f16", "f16", True), ("f16", "f16", False), ("q8_0", "q8_0", True), ("f32", "bf16", True), ("f32", "f32", True))
-]
+    for type_k, type_v, flash in (
+        ("f16", "f16", True), ("f16", "f16", False), ("q8_0", "q8_0", True), ("f32", "bf16", True), ("f32", "f32", True),
+    )
+]  # fmt: skip
 # Of the graphs of encoders and of Mamba, and of caches in 32 bits, the estimate knows less; and scratch memory is most of what
 # these tiny ones take.
 FAR = {"bert": 0.04, "mamba2": 0.03}
@@ -114,15 +129,11 @@ def test_what_is_no_model_is_refused_before_llama_cpp_sees_it(native, models, ho
     with pytest.raises(ModelError):
         dry(native, tmp_path / "none.gguf", ContextOptions())
     for path in hostile.values():
-        try:
+        with contextlib.suppress(ModelError):
             dry(native, path, ContextOptions(n_ctx=256))
-        except ModelError:
-            pass
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("n_seq_max", 0), ("n_seq_max", 100_000), ("n_batch", 0), ("n_ubatch", 0)]
-)
+@pytest.mark.parametrize(("field", "value"), [("n_seq_max", 0), ("n_seq_max", 100_000), ("n_batch", 0), ("n_ubatch", 0)])
 def test_options_that_would_end_the_process_are_refused(native, models, field, value):
     context = params(native, ContextOptions())
     setattr(context, field, value)
