@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +21,9 @@ from localllm.hub.reference import resolve
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("localllm", settings.default, deadline=None)
 settings.load_profile("localllm")
+
+# What the tests load is nothing that the user's own `localllm ps` should know of.
+os.environ["LOCALLLM_HOME"] = tempfile.mkdtemp(prefix="localllm-tests-")
 
 HERE = Path(__file__).parent
 TRAINED = HERE / "models" / "trained"

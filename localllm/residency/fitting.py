@@ -144,8 +144,8 @@ def warn_of_length(wanted: Wanted, plan: Plan) -> None:
     bounded = wanted.purpose != "engine" or any(tensor.name == "position_embd.weight" for tensor in wanted.header.tensors)
     if trained and n_ctx > trained and not stretched and not bounded:
         warnings.warn(
-            f"{wanted.path}: n_ctx={n_ctx}, but the model was trained for {trained} tokens; what it says beyond them is likely to "
-            f"be nonsense. Use n_ctx={trained} at most, or stretch its positions (rope_freq_base, rope_freq_scale)",
+            f"{wanted.path}: n_ctx={n_ctx}, but the model was trained for {trained} tokens; what it says beyond them is likely "
+            f"to be nonsense. Use n_ctx={trained} at most, or stretch its positions (rope_freq_base, rope_freq_scale)",
             UserWarning,
             stacklevel=2,
         )

@@ -12,8 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from localllm.engine import checks
@@ -30,8 +29,9 @@ from localllm.residency import fitting
 from localllm.residency.fitting import Plan, Wanted
 from localllm.residency.flights import Flights
 from localllm.residency.housekeeper import Housekeeper
-from localllm.residency.listing import Listing, LoadedModel
-from localllm.residency.policy import HOST, TOTAL, Holding, Use, add, expired, victims
+from localllm.residency.inventory import Inventory
+from localllm.residency.listing import Listing, LoadedModel, others
+from localllm.residency.policy import HOST, TOTAL, Use, add, expired, victims
 from localllm.residency.resident import Holder, Lease, Resident, Spec
 
 logger = logging.getLogger("localllm")
@@ -39,31 +39,6 @@ logger = logging.getLogger("localllm")
 BUDGET_VARIABLE = "LOCALLLM_MEMORY_BUDGET"
 # An engine that was handed out, without a request yet, is about to get one.
 _GRACE_SECONDS = 5.0
-
-
-class Weights:
-    """What the registry knows of a loaded model.
-
-    Attributes:
-        key: what tells it from others.
-        plan: Plan that it was loaded by.
-        use: Use of it; empty until a context over it has been measured.
-    """
-
-    def __init__(self, key: Hashable, plan: Plan, mapped: bool) -> None:
-        self.key = key
-        self.plan = plan
-        self.mapped = mapped
-        self.use: Use = plan.weights_use
-
-
-@dataclass(frozen=True)
-class Known:
-    """What was loaded for whom: a Spec, what tells its weights from others, and the Plan."""
-
-    spec: Spec
-    weights_key: Hashable
-    plan: Plan
 
 
 class Registry:
@@ -79,14 +54,10 @@ class Registry:
         self.free_bytes = free_bytes or _free_bytes
         self.budget_bytes: int | None = None
         self._start_over()
-        self._residents: weakref.WeakValueDictionary[Hashable, Resident] = weakref.WeakValueDictionary()
-        self._models: weakref.WeakValueDictionary[Hashable, Model] = weakref.WeakValueDictionary()
-        self._weights: weakref.WeakKeyDictionary[Model, Weights] = weakref.WeakKeyDictionary()
-        # Also those that only the program holds: nobody can unload them, but they are there.
-        self._contexts: weakref.WeakKeyDictionary[Engine | Embedder, Known] = weakref.WeakKeyDictionary()
 
     def _start_over(self) -> None:
-        """Locks that nobody holds, and no thread."""
+        """Nothing is loaded, nobody holds a lock, and there is no thread."""
+        self._there = Inventory(lambda: self.clock())
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._publishing = threading.RLock()
@@ -99,15 +70,10 @@ class Registry:
     def forked(self) -> None:
         """This is a child of the process: what the parent has loaded stays its own, and its threads are not here."""
         atexit.unregister(self.stop)
-        self._start_over()
-        for resident in list(self._residents.values()):
+        for resident in self._there.residents:
             resident.unloading = False
             resident.leases.clear()
-        # A model of the child's own is loaded anew.
-        self._residents = weakref.WeakValueDictionary()
-        self._models = weakref.WeakValueDictionary()
-        self._weights = weakref.WeakKeyDictionary()
-        self._contexts = weakref.WeakKeyDictionary()
+        self._start_over()
 
     # ---- what handles ask for
 
@@ -118,21 +84,11 @@ class Registry:
             ModelNotFoundError: The file is gone.
         """
         weights_key = spec.weights_key
-        key = (weights_key, spec.context, spec.purpose)
         with self._lock:
-            found = self._residents.get(key)
-            if found is None:
-                found = self._residents[key] = Resident(spec, key, weights_key)
-                self._adopt(found)
+            found = self._there.resident(spec, weights_key)
+            if (value := found.loaded) is not None:
+                value.on_rest(functools.partial(_rested, weakref.ref(found), self))
             return found
-
-    def _adopt(self, resident: Resident) -> None:
-        """What the program still holds of it, after the last handle was closed, is used again."""
-        for value, known in list(self._contexts.items()):
-            same = (known.weights_key, known.spec.context, known.spec.purpose) == resident.key
-            if same and not value.closed and self._resident_of(value) is None:
-                resident.value, resident.plan, resident.last_used = value, known.plan, self.clock()
-                value.on_rest(functools.partial(_rested, weakref.ref(resident), self))
 
     def hold(self, resident: Resident, handle: Holder) -> None:
         """A handle wants it, on its terms, for as long as the handle lives or until it is let go."""
@@ -201,10 +157,9 @@ class Registry:
         self.budget_bytes = checked_budget("budget", n_bytes)
         room = self._room(None)
         with self._lock:
-            chosen = victims(self._holdings(), self._weights_uses(), {TOTAL: 0}, room)
-            if chosen is None:  # what is busy or pinned stays, everything else goes
-                chosen = [one.id for one in self._holdings() if one.evictable]
-            claimed = self._claim(chosen)
+            chosen = victims(self._there.holdings(), self._there.weights(), {TOTAL: 0}, room)
+            # What is busy or pinned stays; if that is too much by itself, everything else goes.
+            claimed = self._claim_idle() if chosen is None else self._claim(chosen)
         self._unload(claimed)
 
     def _budget(self) -> int | None:
@@ -224,24 +179,10 @@ class Registry:
         with self._lock:
             reserved = add(*(use for owner, use in self._reserved.items() if owner is not token))
             if budget is not None:
-                room[TOTAL] = budget - self._used().get(TOTAL, 0)
+                room[TOTAL] = budget - self._there.used().get(TOTAL, 0)
         if free is not None:
             room[HOST] = free
         return {place: n_bytes - reserved.get(place, 0) for place, n_bytes in room.items()}
-
-    def _used(self) -> dict[str, int]:
-        return add(*(one.use for one in self._holdings()), *self._weights_uses().values())
-
-    def _holdings(self) -> list[Holding]:
-        holdings = []
-        for value, known in list(self._contexts.items()):
-            if not value.closed:
-                resident, use = self._resident_of(value), fitting.use_of_context(value.memory)
-                holdings.append(resident.holding(use) if resident else Holding(value, use, known.weights_key, 0.0, False))
-        return holdings
-
-    def _weights_uses(self) -> dict[object, Use]:
-        return {weights.key: weights.use for model, weights in list(self._weights.items()) if not model.closed}
 
     # ---- loading
 
@@ -249,10 +190,10 @@ class Registry:
         token = object()
         try:
             model, plan = self._admit(resident, token, check_memory)
-            value = self._open_or_evict(resident, model, plan)
+            value = self._open_or_evict(resident, model, plan, token)
             with self._changed:
                 resident.value, resident.plan = value, plan
-                self._contexts[value] = Known(resident.spec, resident.weights_key, plan)
+                self._there.add_context(resident, value, plan)
                 resident.leases.add(fresh)
                 resident.last_used, resident.loaded_at = self.clock(), time.time()
                 self._reserved.pop(token, None)
@@ -269,18 +210,21 @@ class Registry:
         self.publish()
         return value
 
-    def _open_or_evict(self, resident: Resident, model: Model | None, plan: Plan) -> Engine | Embedder:
+    def _open_or_evict(self, resident: Resident, model: Model | None, plan: Plan, token: object) -> Engine | Embedder:
         """Once more after a failed allocation: the system had less than it said, or memory of a device is in pieces."""
         try:
-            return self._open(resident, model, plan)
+            return self._open(resident, model, plan, token)
         except (ModelLoadError, NativeError, MemoryError) as error:
             if not _is_out_of_memory(error):
                 raise
             logger.info("%s: %s; everything idle is unloaded, and it is tried once more", resident.spec.path, error)
             failed = error
-        if not self._evict_idle():
+        with self._lock:
+            claimed = self._claim_idle()
+        self._unload(claimed)
+        if not claimed:
             raise failed
-        return self._open(resident, model, plan)
+        return self._open(resident, model, plan, token)
 
     def _admit(self, resident: Resident, token: object, check_memory: bool) -> tuple[Model | None, Plan]:
         """Makes room: the weights if they are there, and how to load the rest. What was idle may be gone then.
@@ -289,55 +233,47 @@ class Registry:
         """
         spec, header = resident.spec, read_model(resident.spec.path)
         while True:
-            model = self._models.get(resident.weights_key)
-            weights = None if model is None or model.closed else self._weights.get(model)
+            model = self._model(resident.weights_key)
             wanted = Wanted(
-                spec.path, header, spec.model, spec.context, spec.purpose, weights is not None,
+                spec.path, header, spec.model, spec.context, spec.purpose, model is not None,
                 resident.plan.placement.n_ctx if resident.plan else 0,
             )  # fmt: skip
             plan = fitting.plan(load(), wanted, self._room(token))
+            use = fitting.needed(plan, wanted)
+            room = self._room(token)
+            if not check_memory:
+                room = {place: n_bytes for place, n_bytes in room.items() if place == TOTAL}
             with self._lock:
-                room, use = self._room(token), fitting.needed(plan, wanted)
-                if not check_memory:
-                    room = {place: n_bytes for place, n_bytes in room.items() if place == TOTAL}
-                holdings = self._holdings()
-                chosen = victims(holdings, self._weights_uses(), use, room, resident.weights_key if weights else None)
+                chosen = victims(
+                    self._there.holdings(), self._there.weights(), use, room, resident.weights_key if model else None
+                )
                 if chosen is None:
-                    freeable = add(*(one.use for one in holdings if one.evictable), *self._freeable_weights(holdings, resident))
-                    most = add(room, {place: n_bytes for place, n_bytes in freeable.items() if place in room})
-                    raise fitting.does_not_fit(wanted, plan, most, self._held())
+                    freeable = self._there.freeable(resident.weights_key)
+                    most = {place: n_bytes + freeable.get(place, 0) for place, n_bytes in room.items()}
+                    raise fitting.does_not_fit(wanted, plan, most, self._there.held())
                 claimed = self._claim(chosen)
                 self._reserved[token] = use
             if not chosen:
                 fitting.warn_of_length(wanted, plan)
-                return (model if weights else None), plan
-            del model, weights
+                return model, plan
+            del model
             self._unload(claimed)
 
-    def _freeable_weights(self, holdings: Sequence[Holding], resident: Resident) -> list[Use]:
-        staying = {one.weights for one in holdings if not one.evictable} | {resident.weights_key}
-        going = {one.weights for one in holdings} - staying
-        return [use for key, use in self._weights_uses().items() if key in going]
-
-    def _open(self, resident: Resident, model: Model | None, plan: Plan) -> Engine | Embedder:
+    def _open(self, resident: Resident, model: Model | None, plan: Plan, token: object) -> Engine | Embedder:
         spec = resident.spec
         if model is None:
             key = resident.weights_key
             make = functools.partial(self._load_weights, resident, plan)
             model = self._loading_weights.get(key, functools.partial(self._model, key), make)
-        value: Engine | Embedder
+            with self._lock:
+                self._reserved[token] = plan.context_use  # the weights are counted as loaded
         if spec.purpose == "engine":
-            value = Engine(model, context=plan.context)
-        else:
-            value = Embedder(model, context=plan.context, rank=spec.purpose == "ranker")
-        weights = self._weights.get(model)
-        if weights is not None:
-            weights.use = fitting.use_of_weights(value.memory, weights.mapped)
-        return value
+            return Engine(model, context=plan.context)
+        return Embedder(model, context=plan.context, rank=spec.purpose == "ranker")
 
     def _model(self, key: Hashable) -> Model | None:
-        found = self._models.get(key)
-        return None if found is None or found.closed else found
+        with self._lock:
+            return self._there.model(key)
 
     def _load_weights(self, resident: Resident, plan: Plan) -> Model:
         native = load()
@@ -346,8 +282,7 @@ class Registry:
             plan.fit.apply(params, context_params(native, plan.context, 0))
         model = Model(str(resident.spec.path), params)
         with self._lock:
-            self._models[resident.weights_key] = model
-            self._weights[model] = Weights(resident.weights_key, plan, plan.model.load_mode in fitting.MAPPED)
+            self._there.add_model(resident.weights_key, model, plan)
         return model
 
     # ---- unloading
@@ -375,11 +310,8 @@ class Registry:
         if claimed:
             self.publish()
 
-    def _evict_idle(self) -> bool:
-        with self._lock:
-            claimed = self._claim([one.id for one in self._holdings() if one.evictable])
-        self._unload(claimed)
-        return bool(claimed)
+    def _claim_idle(self) -> list[Resident]:
+        return self._claim([one.id for one in self._there.holdings() if one.evictable])
 
     def expire(self) -> float | None:
         """Unloads what has been idle for as long as it may.
@@ -388,7 +320,7 @@ class Registry:
             float, seconds until something is due again; None: not before something changes.
         """
         with self._lock:
-            terms = [term for resident in list(self._residents.values()) if (term := resident.term()) is not None]
+            terms = [term for resident in self._there.residents if (term := resident.term()) is not None]
             over, pause = expired(terms, self.clock())
             claimed = self._claim(over)
         self._unload(claimed)
@@ -398,37 +330,15 @@ class Registry:
         pause = self.expire()
         self.publish()
         with self._lock:
-            anything = any(resident.loaded for resident in list(self._residents.values())) or self._reserved
+            anything = self._there.holdings() or self._reserved
         return pause if anything else -1.0
 
     # ---- what there is
 
     def loaded(self) -> list[LoadedModel]:
         """Everything that is loaded: contexts, and the weights that they share."""
-        offset = time.time() - self.clock()
-        entries: list[LoadedModel] = []
-        over: dict[Hashable, list[LoadedModel]] = {}
         with self._lock:
-            weights = [(model.path, found) for model, found in list(self._weights.items()) if not model.closed]
-            for value, known in list(self._contexts.items()):
-                if not value.closed:
-                    entry = _entry(value, known.spec, self._resident_of(value), offset)
-                    entries.append(entry)
-                    over.setdefault(known.weights_key, []).append(entry)
-        entries += [_weights_entry(path, found, over.get(found.key, []), time.time()) for path, found in weights]
-        return sorted(entries, key=lambda entry: (entry.path, entry.purpose != "weights", entry.purpose))
-
-    def _resident_of(self, value: Engine | Embedder) -> Resident | None:
-        """Whose it is; None: it is only held by the program, which has closed the handles."""
-        return next((one for one in list(self._residents.values()) if one.value is value), None)
-
-    def _held(self) -> str:
-        """What holds memory, for an error."""
-        parts = []
-        for entry in self.loaded():
-            state = ", ".join(word for word, is_so in (("busy", entry.busy), ("pinned", entry.pinned)) if is_so)
-            parts.append(f"{entry.reference} ({entry.purpose}, {fitting.mib(entry.n_bytes)}{', ' + state if state else ''})")
-        return f"loaded are {', '.join(parts)}; close what is not needed" if parts else ""
+            return self._there.entries()
 
     def publish(self) -> None:
         """Brings the file for `localllm ps` up to date."""
@@ -440,39 +350,6 @@ class Registry:
         self._housekeeper.stop()
         with self._publishing:
             self._listing.remove()
-
-
-def _entry(value: Engine | Embedder, spec: Spec, resident: Resident | None, offset: float) -> LoadedModel:
-    """Of a context; `offset` makes seconds since the epoch of the clock's."""
-    return LoadedModel(
-        reference=spec.reference,
-        path=str(spec.path),
-        purpose=spec.purpose,
-        n_bytes=fitting.use_of_context(value.memory)[TOTAL],
-        n_ctx=value.memory.n_ctx,
-        busy=resident.busy if resident else value.busy,
-        last_used=resident.last_used + offset if resident else time.time(),
-        keep_alive=resident.keep_alive if resident else None,
-        pinned=resident.pinned if resident else False,
-        pid=os.getpid(),
-    )
-
-
-def _weights_entry(path: str, weights: Weights, contexts: Sequence[LoadedModel], now: float) -> LoadedModel:
-    """Of weights, which are there for as long as any of the contexts over them."""
-    terms = [entry.keep_alive for entry in contexts]
-    return LoadedModel(
-        reference=contexts[0].reference if contexts else path,
-        path=path,
-        purpose="weights",
-        n_bytes=weights.use.get(TOTAL, 0),
-        n_ctx=0,
-        busy=any(entry.busy for entry in contexts),
-        last_used=max((entry.last_used for entry in contexts), default=now),
-        keep_alive=None if None in terms or not terms else max(term for term in terms if term is not None),
-        pinned=any(entry.pinned for entry in contexts),
-        pid=os.getpid(),
-    )
 
 
 def _loaded(resident: Resident) -> Engine | Embedder | None:
@@ -510,3 +387,28 @@ def checked_budget(name: str, n_bytes: object) -> int | None:
 registry = Registry()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=registry.forked)
+
+
+def set_memory_budget(n_bytes: int | None) -> None:
+    """The most that weights and contexts of this process may take together; what is idle makes way, least recently used first.
+
+    Busy and pinned ones stay. What cannot fit whatever makes way is a DoesNotFitError, and changes nothing. Bytes are llama.cpp's
+    own numbers, of all devices together, weights that are mapped from a file included.
+
+    Args:
+        n_bytes: int; what is idle and too much already is unloaded at once. None: what LOCALLLM_MEMORY_BUDGET says, else no more
+            than the machine has.
+
+    Raises:
+        InvalidRequestError: Not a whole number of at least 0.
+    """
+    registry.set_budget(n_bytes)
+
+
+def loaded_models(*, everywhere: bool = False) -> list[LoadedModel]:
+    """What is loaded: an entry for each context, and one for the weights that contexts of a file share.
+
+    Args:
+        everywhere: bool, also what other processes of this user hold.
+    """
+    return [*registry.loaded(), *(others() if everywhere else ())]
