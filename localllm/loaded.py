@@ -133,7 +133,8 @@ class Loaded:
             if self._vocabulary is None:
                 self._require_kind("model", "vocabulary")
                 config = dataclasses.replace(self._config, vocab_only=True)
-                self._vocabulary = Model(str(self.path), model_params(load(), config))
+                with registry.native_loading():
+                    self._vocabulary = Model(str(self.path), model_params(load(), config))
             return self._vocabulary
 
     @property

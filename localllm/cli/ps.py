@@ -13,8 +13,6 @@ import typer
 import localllm
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from localllm.residency.listing import LoadedModel
 
 
@@ -26,20 +24,23 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
     elif not models:
         print("nothing is loaded")
     else:
-        from rich.console import Console
-
-        Console(soft_wrap=True).print(_table(models), markup=False)
+        print("\n".join(_lines(models)))
 
 
-def _table(models: Sequence[LoadedModel]) -> Table:
-    from rich.table import Table
+def _lines(models: Sequence[LoadedModel]) -> list[str]:
+    """A table; every row is one line, so that other programs can read it."""
+    rows = [("MODEL", "WHAT", "MiB", "CONTEXT", "KEPT", "SINCE", "PROCESS"), *map(_row, models)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    numbers = (2, 3, 6)
+    return ["  ".join(_padded(text, widths[at], at in numbers) for at, text in enumerate(row)) for row in rows]
 
-    table = Table(box=None, pad_edge=False)
-    for name in ("model", "what", "MiB", "context", "kept", "since", "process"):
-        table.add_column(name, justify="right" if name in ("MiB", "context", "process") else "left")
-    for model in models:
-        kept = "pinned" if model.pinned else "" if model.keep_alive is None else f"{model.keep_alive:g} s"
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(model.last_used))
-        context = str(model.n_ctx) if model.n_ctx else ""
-        table.add_row(model.reference, model.purpose, f"{model.n_bytes / 2**20:,.1f}", context, kept, since, str(model.pid))
-    return table
+
+def _padded(text: str, width: int, is_number: bool) -> str:
+    return text.rjust(width) if is_number else text.ljust(width)
+
+
+def _row(model: LoadedModel) -> tuple[str, ...]:
+    kept = "pinned" if model.pinned else "" if model.keep_alive is None else f"{model.keep_alive:g} s"
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(model.last_used))
+    n_ctx = str(model.n_ctx) if model.n_ctx else ""
+    return model.reference, model.purpose, f"{model.n_bytes / 2**20:,.1f}", n_ctx, kept, since, str(model.pid)

@@ -7,6 +7,7 @@ import itertools
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -80,7 +81,7 @@ class Core:
         self._store_again = 0.0
         self._stored_keys: set[bytes] = set()
         self._look_for_stored(b"")
-        self.adapters = Adapters(model, self._on_thread)
+        self.adapters = Adapters(model, _weak(self._on_thread))
         self.scheduler = Scheduler(
             config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch, self.runner.n_rollback
         )
@@ -519,6 +520,17 @@ class Core:
         for sequence in sequences:
             if sequence.answer is not None:
                 sequence.answer.close()
+
+
+def _weak(method: Callable[[Callable[[], None]], None]) -> Callable[[Callable[[], None]], None]:
+    """The method without a hold on its object: in a cycle the object, and with it the weights, would outlive its last user."""
+    found = weakref.WeakMethod(method)
+
+    def call(work: Callable[[], None]) -> None:
+        if (alive := found()) is not None:
+            alive(work)
+
+    return call
 
 
 # Steerings whose files were looked for; beyond that, looking again costs less than remembering.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import itertools
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -139,7 +140,14 @@ class EmbedCore:
             self._inbox.append(job)
             self._wake.notify()
         # The future stays pending until the result is there, so that it can be cancelled at any time.
-        job.future.add_done_callback(lambda future: self._cancel(job.id) if future.cancelled() else None)
+        # In a cycle the future, whose answer others may keep, would keep the context, and with it the weights.
+        cancel, job_id = weakref.WeakMethod(self._cancel), job.id
+
+        def ended(future: Future[Rows]) -> None:
+            if future.cancelled() and (alive := cancel()) is not None:
+                alive(job_id)
+
+        job.future.add_done_callback(ended)
         return job.future
 
     def _check(self, request: EmbedRequest) -> None:

@@ -18,6 +18,7 @@ from typing import Literal
 from localllm.engine.config import ContextConfig, ModelConfig, SpeculationConfig
 from localllm.engine.params import context_params, model_params
 from localllm.errors import DoesNotFitError
+from localllm.hub.geometry import geometry
 from localllm.hub.gguf import Header
 from localllm.hub.memory import ContextOptions, estimate, repacked_types
 from localllm.native.bindings import llama as llama_h
@@ -236,8 +237,10 @@ def _options(wanted: Wanted, n_ctx: int) -> ContextOptions:
     if wanted.purpose == "engine":
         return common
     n_batch = min(config.n_ubatch, config.n_batch)
+    keeps_states = any(layer.state_values for layer in geometry(wanted.header).layers)
+    slots = min(config.parallel if keeps_states else _EMBEDDER_SLOTS, n_batch)
     return dataclasses.replace(
-        common, n_ctx=max(n_ctx or wanted.n_ctx_train, n_batch), parallel=min(_EMBEDDER_SLOTS, n_batch), kept_sequences=0,
+        common, n_ctx=max(n_ctx or wanted.n_ctx_train, n_batch), parallel=slots, kept_sequences=0,
         n_batch=n_batch, n_ubatch=n_batch, n_rollback=0,
     )  # fmt: skip
 

@@ -6,20 +6,21 @@ Nothing here keeps anything alive: handles hold their residents, residents their
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from localllm.engine import checks
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.engine.params import context_params, model_params
-from localllm.errors import InvalidRequestError, ModelLoadError, NativeError
+from localllm.errors import ClosedError, InvalidRequestError, ModelLoadError, NativeError
 from localllm.hub.free_memory import free_memory
 from localllm.hub.gguf import read_model
 from localllm.native.bindings import localllm as localllm_h
@@ -64,6 +65,7 @@ class Registry:
         self._loading: Flights[Engine | Embedder] = Flights()
         self._loading_weights: Flights[Model] = Flights()
         self._reserved: dict[object, Use] = {}
+        self._n_loading, self._ending = 0, False
         self._listing = Listing()
         self._housekeeper = Housekeeper(self._tidy)
 
@@ -186,7 +188,32 @@ class Registry:
 
     # ---- loading
 
+    @contextlib.contextmanager
+    def native_loading(self) -> Iterator[None]:
+        """While llama.cpp loads: the process does not end in the middle of it, and once it ends, nothing is begun.
+
+        Raises:
+            ClosedError: It ends.
+        """
+        with self._changed:
+            if self._ending:
+                raise ClosedError("the process is about to end: nothing is loaded any more")
+            self._n_loading += 1
+            # Registered after the native owners' own, so it is called before they release anything.
+            atexit.unregister(self.stop)
+            atexit.register(self.stop)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._n_loading -= 1
+                self._changed.notify_all()
+
     def _load(self, resident: Resident, fresh: object, check_memory: bool) -> Engine | Embedder:
+        with self.native_loading():
+            return self._load_now(resident, fresh, check_memory)
+
+    def _load_now(self, resident: Resident, fresh: object, check_memory: bool) -> Engine | Embedder:
         token = object()
         try:
             model, plan = self._admit(resident, token, check_memory)
@@ -203,9 +230,6 @@ class Registry:
                 self._reserved.pop(token, None)
         value.on_rest(functools.partial(_rested, weakref.ref(resident), self))
         weakref.finalize(value, self._housekeeper.wake).atexit = False
-        # Registered after the native owners' own: at exit our thread has ended before they release anything.
-        atexit.unregister(self.stop)
-        atexit.register(self.stop)
         self._housekeeper.start()
         self.publish()
         return value
@@ -346,7 +370,11 @@ class Registry:
             self._listing.write(self.loaded())
 
     def stop(self) -> None:
-        """The process ends."""
+        """The process ends: waits for what is being loaded, and for the thread."""
+        with self._changed:
+            self._ending = True
+            while self._n_loading:
+                self._changed.wait()
         self._housekeeper.stop()
         with self._publishing:
             self._listing.remove()
