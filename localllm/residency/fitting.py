@@ -89,7 +89,7 @@ class Wanted:
         header: Header of all its files.
         model, context: ModelConfig and ContextConfig as they were given.
         purpose: what for.
-        weights_loaded: bool, the weights are there already.
+        loaded_layers: int, the weights are there already, with so many layers on GPUs (-1: all); None: they are not.
         n_ctx_most: int, "auto" takes no more, as it was decided once already; 0: it was not.
     """
 
@@ -98,8 +98,12 @@ class Wanted:
     model: ModelConfig
     context: ContextConfig
     purpose: Purpose
-    weights_loaded: bool = False
+    loaded_layers: int | None = None
     n_ctx_most: int = 0
+
+    @property
+    def weights_loaded(self) -> bool:
+        return self.loaded_layers is not None
 
     @property
     def n_ctx_train(self) -> int:
@@ -300,33 +304,59 @@ def has_gpu(native: Native) -> bool:
 
 def _by_llama_cpp(native: Native, wanted: Wanted, room: Use) -> Plan:
     """Layers, and the context if that is to be chosen, by llama.cpp's fitting; else measured as they were given."""
+    if wanted.loaded_layers is not None:
+        return _over_loaded(native, wanted, wanted.loaded_layers, room)
     auto_layers = wanted.model.n_gpu_layers == "auto"
     model = dataclasses.replace(wanted.model, n_gpu_layers="all") if auto_layers else wanted.model
     config = dataclasses.replace(wanted.context, n_ctx=0) if wanted.is_auto else wanted.context
-    native_model = model_params(native, model)
-    native_context = _native_context(native, config, wanted)
+    native_model, native_context = model_params(native, model), _native_context(native, config, wanted)
     fit = None
     if auto_layers or wanted.is_auto:
         if wanted.is_auto:
-            native_context.n_ctx = 0
+            native_context.n_ctx = wanted.n_ctx_most
         fit = Fit(
             native, str(wanted.path), native_model, native_context, margin_bytes=_GPU_MARGIN_BYTES,
             n_ctx_min=min(_MIN_CTX, wanted.n_ctx_train or _MIN_CTX),
         )  # fmt: skip
         fit.apply(native_model, native_context)
         if wanted.is_auto:
-            most = wanted.n_ctx_most or fit.n_ctx
-            native_context.n_ctx = min(fit.n_ctx, most)
-            config = dataclasses.replace(config, n_ctx=min(fit.n_ctx, most))
-    taken = measure(native, str(wanted.path), native_model, native_context)
-    layers = native_model.n_gpu_layers
-    by = "chosen by llama.cpp for the memory of its devices" if fit and fit.fits else "as was asked for"
-    if fit and not fit.fits:
-        by = "as llama.cpp found nothing that leaves its devices a margin"
+            config = dataclasses.replace(config, n_ctx=fit.n_ctx)
+    by = "as was asked for"
+    if fit:
+        by = "chosen by llama.cpp" if fit.fits else "as llama.cpp found nothing that leaves its devices a margin"
+    return _measured(native, wanted, (model, native_model), (config, native_context), room, by, fit)
+
+
+def _over_loaded(native: Native, wanted: Wanted, layers: int, room: Use) -> Plan:
+    """A further context over weights that stay where they are; "auto" halves its length until there is room for it."""
+    model = dataclasses.replace(wanted.model, n_gpu_layers="all" if layers < 0 else layers)
+    native_model = model_params(native, model)
+    n_ctx = min(wanted.n_ctx_train or 4096, wanted.n_ctx_most or _MAX_CTX)
+    while True:
+        config = dataclasses.replace(wanted.context, n_ctx=n_ctx) if wanted.is_auto else wanted.context
+        contexts = config, _native_context(native, config, wanted)
+        made = _measured(native, wanted, (model, native_model), contexts, room, "over weights that are loaded already", None)
+        if not wanted.is_auto or n_ctx <= _MIN_CTX or not lacking(made.context_use, room):
+            return made
+        n_ctx = max(_MIN_CTX, n_ctx // 2)
+
+
+def _measured(
+    native: Native,
+    wanted: Wanted,
+    models: tuple[ModelConfig, llama_h.llama_model_params],
+    contexts: tuple[ContextConfig, llama_h.llama_context_params],
+    room: Use,
+    by: str,
+    fit: Fit | None,
+) -> Plan:
+    """The plan for configurations and llama.cpp's parameters of the same, as llama.cpp measures them."""
+    taken = measure(native, str(wanted.path), models[1], contexts[1])
+    layers = models[1].n_gpu_layers
     reason = f"n_ctx={taken.n_ctx}, n_gpu_layers={layers}, {by}"
     placement = Placement(taken.n_ctx, wanted.n_ctx_train, layers, taken.total_bytes, room.get(HOST, 0), reason)
     mapped = wanted.model.load_mode in MAPPED
-    return Plan(model, config, use_of_context(taken), use_of_weights(taken, mapped), placement, fit)
+    return Plan(models[0], contexts[0], use_of_context(taken), use_of_weights(taken, mapped), placement, fit)
 
 
 def _native_context(native: Native, config: ContextConfig, wanted: Wanted) -> llama_h.llama_context_params:

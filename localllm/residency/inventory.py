@@ -22,11 +22,12 @@ Context = Engine | Embedder
 
 @dataclass(frozen=True)
 class Weights:
-    """A loaded model: what tells it from others, its Use, and whether it is mapped from its file."""
+    """A loaded model: what tells it from others, its Use, whether it is mapped from its file, and layers on GPUs (-1: all)."""
 
     key: Hashable
     use: Use
     mapped: bool
+    n_gpu_layers: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Inventory:
     def add_model(self, key: Hashable, model: Model, plan: Plan) -> None:
         """Weights were loaded; how much they take is measured with the first context over them."""
         self._models[key] = model
-        self._weights[model] = Weights(key, plan.weights_use, plan.model.load_mode in fitting.MAPPED)
+        mapped, layers = plan.model.load_mode in fitting.MAPPED, plan.placement.n_gpu_layers
+        self._weights[model] = Weights(key, plan.weights_use, mapped, layers)
 
     def add_context(self, resident: Resident, value: Context, plan: Plan) -> None:
         """A context was made."""
@@ -89,6 +91,10 @@ class Inventory:
         """Weights that are loaded."""
         found = self._models.get(key)
         return None if found is None or found.closed else found
+
+    def layers(self, model: Model) -> int:
+        """How many of its layers are on GPUs; -1: all."""
+        return self._weights[model].n_gpu_layers
 
     def holdings(self) -> list[Holding]:
         """Contexts, as the policy sees them."""

@@ -259,7 +259,7 @@ class Registry:
         while True:
             model = self._model(resident.weights_key)
             wanted = Wanted(
-                spec.path, header, spec.model, spec.context, spec.purpose, model is not None,
+                spec.path, header, spec.model, spec.context, spec.purpose, self._there.layers(model) if model else None,
                 resident.plan.placement.n_ctx if resident.plan else 0,
             )  # fmt: skip
             plan = fitting.plan(load(), wanted, self._room(token))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localllm import LocalModel
+from localllm import LocalModel, loaded_models
 from localllm.residency.registry import registry
 
 
@@ -30,10 +30,10 @@ class Clock:
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:
     """Models of other tests do not make way here."""
-    gc.collect()
+    if loaded_models():
+        gc.collect()
     yield
     registry.budget_bytes = None
-    gc.collect()
 
 
 @pytest.fixture

@@ -159,8 +159,8 @@ def test_defaults_are_what_they_were():
 
 
 @pytest.mark.parametrize("purpose", ["engine", "embedder"])
-@pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35", "mamba2", "lfm2"])
-@pytest.mark.parametrize("options", [{}, {"n_ctx": 1024, "parallel": 2}, {"kept_sequences": 0, "flash_attention": "off"}])
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35", "mamba2"])
+@pytest.mark.parametrize("options", [{}, {"n_ctx": 1024, "parallel": 2, "kept_sequences": 0, "flash_attention": "off"}])
 def test_a_plan_is_what_is_taken(models, name, purpose, options):
     header = read_header(models[name])
     context = ContextConfig(n_threads=1, **options)
@@ -180,13 +180,18 @@ def test_a_plan_is_what_is_taken(models, name, purpose, options):
 def test_llama_cpps_own_choice_is_a_plan_too(smollm2):
     """What is used where there is a GPU; here there is none, and everything lies in the machine's own memory."""
     header, native = read_header(smollm2), load()
-    for n_ctx, layers in (("auto", "auto"), (2048, "auto"), ("auto", "all"), (2048, 3)):
+    for n_ctx, layers in (("auto", "auto"), (2048, 3)):
         wanted = Wanted(smollm2, header, ModelConfig(n_gpu_layers=layers), ContextConfig(n_ctx=n_ctx), "engine")
         by_llama, by_header = (make(native, wanted, {HOST: 1 << 40}) for make in (fitting._by_llama_cpp, fitting.plan))
         assert by_llama.placement.n_ctx == by_header.placement.n_ctx == (8192 if n_ctx == "auto" else 2048)
         assert by_llama.placement.needed_bytes == pytest.approx(by_header.placement.needed_bytes, rel=0.02)
         assert by_llama.context_use[HOST] == pytest.approx(by_header.context_use[HOST], rel=0.02)
         assert (by_llama.fit is not None) == ("auto" in (n_ctx, layers))
+    # A second context over the same weights: they are not laid out anew, and "auto" is what there is room for.
+    wanted = Wanted(smollm2, header, ModelConfig(n_gpu_layers="auto"), ContextConfig(n_ctx="auto"), "engine", loaded_layers=5)
+    tight = fitting._by_llama_cpp(native, wanted, {HOST: 170 * MIB})
+    assert (tight.placement.n_gpu_layers, tight.placement.n_ctx, tight.fit) == (5, 2048, None)
+    assert tight.context_use[HOST] < 170 * MIB < fitting._by_llama_cpp(native, wanted, {HOST: 1 << 40}).context_use[HOST]
 
 
 ONCE_MORE = """

@@ -163,8 +163,7 @@ model.complete("one", max_tokens=1)
 """
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("keep_alive", [0, 600])
+@pytest.mark.parametrize(("end", "keep_alive"), [*((end, 0) for end in ENDS), ("nothing", 600), ("a thread that asks", None)])
 def test_a_process_ends_cleanly_whatever_is_under_way(models, home, end, keep_alive):
     program = PROGRAM.format(end=ENDS[end], keep_alive=keep_alive)
     done = subprocess.run([sys.executable, "-c", program, str(models["qwen3"])], capture_output=True, text=True, timeout=60)
