@@ -28,6 +28,7 @@ class Housekeeper:
     def start(self) -> None:
         """Makes sure that there is a thread."""
         with self._lock:
+            self._calls.put(None)  # one that is about to end, as there was nothing left, looks again
             if self._thread is None and not self._stopping:
                 self._thread = threading.Thread(target=self._run, name="localllm-residency", daemon=True)
                 self._thread.start()

@@ -68,6 +68,10 @@ class Inventory:
                     found.value, found.plan, found.last_used = value, known.plan, self._clock()
         return found
 
+    def keep(self, resident: Resident) -> None:
+        """A resident that was made before, of which nothing is loaded here."""
+        self._residents[resident.key] = resident
+
     def add_model(self, key: Hashable, model: Model, plan: Plan) -> None:
         """Weights were loaded; how much they take is measured with the first context over them."""
         self._models[key] = model

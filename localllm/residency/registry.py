@@ -22,7 +22,7 @@ from localllm.engine.engine import Engine
 from localllm.engine.params import context_params, model_params
 from localllm.errors import ClosedError, InvalidRequestError, ModelLoadError, NativeError
 from localllm.hub.free_memory import free_memory
-from localllm.hub.gguf import read_model
+from localllm.hub.gguf import Header, read_model
 from localllm.native.bindings import localllm as localllm_h
 from localllm.native.handles import Model
 from localllm.native.library import load
@@ -72,10 +72,13 @@ class Registry:
     def forked(self) -> None:
         """This is a child of the process: what the parent has loaded stays its own, and its threads are not here."""
         atexit.unregister(self.stop)
-        for resident in self._there.residents:
+        residents = self._there.residents
+        self._start_over()
+        for resident in residents:
             resident.unloading = False
             resident.leases.clear()
-        self._start_over()
+            if resident.value is None:
+                self._there.keep(resident)
 
     # ---- what handles ask for
 
@@ -156,9 +159,11 @@ class Registry:
         Raises:
             InvalidRequestError: Not a whole number of at least 0.
         """
-        self.budget_bytes = checked_budget("budget", n_bytes)
-        room = self._room(None)
+        self.budget_bytes = None if n_bytes is None else checks.whole("budget", n_bytes, least=0)
         with self._lock:
+            if not self._there.holdings():
+                return
+            room = self._room(None)
             chosen = victims(self._there.holdings(), self._there.weights(), {TOTAL: 0}, room)
             # What is busy or pinned stays; if that is too much by itself, everything else goes.
             claimed = self._claim_idle() if chosen is None else self._claim(chosen)
@@ -222,12 +227,11 @@ class Registry:
                 resident.value, resident.plan = value, plan
                 self._there.add_context(resident, value, plan)
                 resident.leases.add(fresh)
-                resident.last_used, resident.loaded_at = self.clock(), time.time()
+                resident.last_used = self.clock()
+        finally:
+            with self._changed:
                 self._reserved.pop(token, None)
                 self._changed.notify_all()
-        finally:
-            with self._lock:
-                self._reserved.pop(token, None)
         value.on_rest(functools.partial(_rested, weakref.ref(resident), self))
         weakref.finalize(value, self._housekeeper.wake).atexit = False
         self._housekeeper.start()
@@ -255,22 +259,21 @@ class Registry:
 
         If there is no room whatever makes way, nothing does.
         """
-        spec, header = resident.spec, read_model(resident.spec.path)
+        header = read_model(resident.spec.path)
         while True:
             model = self._model(resident.weights_key)
-            wanted = Wanted(
-                spec.path, header, spec.model, spec.context, spec.purpose, self._there.layers(model) if model else None,
-                resident.plan.placement.n_ctx if resident.plan else 0,
-            )  # fmt: skip
+            wanted = self._wanted(resident, header, model)
             plan = fitting.plan(load(), wanted, self._room(token))
             use = fitting.needed(plan, wanted)
-            room = self._room(token)
-            if not check_memory:
-                room = {place: n_bytes for place, n_bytes in room.items() if place == TOTAL}
-            with self._lock:
+            with self._changed:
+                room = self._room(token)
+                if not check_memory:
+                    room = {place: n_bytes for place, n_bytes in room.items() if place == TOTAL}
                 chosen = victims(
                     self._there.holdings(), self._there.weights(), use, room, resident.weights_key if model else None
                 )
+                if chosen is None and self._waited(token):
+                    continue
                 if chosen is None:
                     freeable = self._there.freeable(resident.weights_key)
                     most = {place: n_bytes + freeable.get(place, 0) for place, n_bytes in room.items()}
@@ -282,6 +285,21 @@ class Registry:
                 return model, plan
             del model
             self._unload(claimed)
+
+    def _wanted(self, resident: Resident, header: Header, model: Model | None) -> Wanted:
+        spec = resident.spec
+        layers = self._there.layers(model) if model else None
+        n_ctx_most = resident.plan.placement.n_ctx if resident.plan else 0
+        return Wanted(spec.path, header, spec.model, spec.context, spec.purpose, layers, n_ctx_most)
+
+    def _waited(self, token: object) -> bool:
+        """Whether others were loading or unloading, after which there may be room. The lock, which is held, is given up for that."""
+        self._reserved.pop(token, None)
+        self._changed.notify_all()
+        if not self._reserved and not any(resident.unloading for resident in self._there.residents):
+            return False
+        self._changed.wait()
+        return True
 
     def _open(self, resident: Resident, model: Model | None, plan: Plan, token: object) -> Engine | Embedder:
         spec = resident.spec
@@ -401,15 +419,6 @@ def _free_bytes() -> int | None:
         return free_memory().free_bytes
     except OSError:
         return None
-
-
-def checked_budget(name: str, n_bytes: object) -> int | None:
-    """A budget in bytes.
-
-    Raises:
-        InvalidRequestError: Neither None nor a whole number of at least 0.
-    """
-    return None if n_bytes is None else checks.whole(name, n_bytes, least=0)
 
 
 registry = Registry()

@@ -66,7 +66,6 @@ class Resident:
     Attributes:
         value: Engine or Embedder; None while it is not loaded.
         plan: Plan of the last loading.
-        loaded_at: float, seconds since the epoch, when that was.
         unloading: bool, it is being unloaded; nobody may take it.
         leases: set, one entry for each use under way; entries are taken out without the lock.
         last_used, kept_until: float, seconds of the registry's clock; set without the lock.
@@ -80,7 +79,6 @@ class Resident:
         self.weights_key = weights_key
         self.value: Engine | Embedder | None = None
         self.plan: Plan | None = None
-        self.loaded_at = 0.0
         self.unloading = False
         self.leases: set[object] = set()
         self.last_used = 0.0

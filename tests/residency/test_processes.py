@@ -175,6 +175,8 @@ FORK = """
 import os, sys
 from localllm import LocalModel, errors, loaded_models
 model = LocalModel(sys.argv[1], n_ctx=256, n_threads=1, keep_alive=600)
+before = LocalModel(sys.argv[2], n_ctx=512, n_threads=1, keep_alive=500)
+before.tokenize("x")
 stream = model.stream_complete("one", temperature=0, ignore_eos=True)
 next(stream)
 pid = os.fork()
@@ -184,8 +186,9 @@ if pid == 0:
         model.complete("one", max_tokens=1)
     except errors.ClosedError as error:
         print("child:", "fork" in str(error), flush=True)
-    other = LocalModel(sys.argv[2], n_ctx=256, n_threads=1)
-    print("child:", len(other.complete("one", max_tokens=2).tokens), len(loaded_models()), flush=True)
+    own = LocalModel(sys.argv[2], n_ctx=256, n_threads=1)
+    counts = [len(each.complete("one", max_tokens=2).tokens) for each in (own, before)]
+    print("child:", counts, [entry.keep_alive for entry in loaded_models()], flush=True)
     sys.exit(0)
 print("child ended with", os.waitpid(pid, 0)[1], flush=True)
 stream.close()
@@ -200,7 +203,7 @@ def test_a_forked_child_starts_with_nothing(models, home):
         [sys.executable, "-c", FORK, str(models["qwen3"]), str(models["qwen3moe"])], capture_output=True, text=True, timeout=60
     )  # fmt: skip
     assert done.stdout.splitlines() == [
-        "child: True", "child: 2 2", "child ended with 0", "parent: 2 2", "True"
+        "child: True", "child: [2, 2] [None, None, 500.0]", "child ended with 0", "parent: 2 2", "True"
     ], done.stderr  # fmt: skip
     assert list(home.iterdir()) == []
 

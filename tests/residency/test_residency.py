@@ -471,3 +471,36 @@ def test_several_models_in_turn_under_a_budget_for_one(local, mapped):
             assert ask(handle) == tokens
             assert sum(entry.n_bytes for entry in loaded_models()) <= largest * 1.2
             assert len(mapped()) == 1
+
+
+def test_threads_with_several_models_under_a_budget_for_two(local):
+    """Who finds all the memory busy is told so; nobody gets a wrong answer, and the budget holds at every moment."""
+    names = ("qwen3", "qwen3moe", "gemma3")
+    expected = {name: ask(local(name)) for name in names}
+    settle()
+    sizes = sorted(held(local(name)) for name in names)
+    budget = int((sizes[1] + sizes[2]) * 1.1)
+    set_memory_budget(budget)
+    done, wrong, most = [], [], []
+
+    def work(name):
+        model = local(name)
+        try:
+            while done.count(name) < 10:
+                try:
+                    answer = ask(model)
+                except DoesNotFitError:
+                    continue
+                done.append(name)
+                most.append(sum(entry.n_bytes for entry in loaded_models()))
+                if answer != expected[name]:
+                    wrong.append(name)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert not wrong and len(done) == 30 and max(most) <= budget
