@@ -293,7 +293,7 @@ class Registry:
         return Wanted(spec.path, header, spec.model, spec.context, spec.purpose, layers, n_ctx_most)
 
     def _waited(self, token: object) -> bool:
-        """Whether others were loading or unloading, after which there may be room. The lock, which is held, is given up for that."""
+        """Whether others were loading or unloading, so that there may be room now. Gives up the lock, which is held, for it."""
         self._reserved.pop(token, None)
         self._changed.notify_all()
         if not self._reserved and not any(resident.unloading for resident in self._there.residents):
