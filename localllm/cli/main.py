@@ -11,6 +11,7 @@ import typer
 
 import localllm
 from localllm.cli import exits, hub
+from localllm.cli.ps import ps
 from localllm.errors import InvalidRequestError, LocalLLMError
 
 app = typer.Typer(
@@ -209,6 +210,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         print_report(report)
     if report["problems"]:
         raise typer.Exit(exits.NATIVE)
+
+
+app.command()(ps)
 
 
 def _show_version(wanted: bool) -> None:
