@@ -163,22 +163,28 @@ class Store:
             reference: Reference, of the source "hub".
             whole: bool, only one all of whose files are there.
         """
+        return next((one for one in self.find_manifests(reference) if not whole or not one.missing()), None)
+
+    def find_manifests(self, reference: Reference) -> list[Manifest]:
+        """All records that a reference means, whole or not: those that were pulled for it first, then the newest."""
         same = [one for one in self.manifests() if _is_of(one, reference)]
         meant = _meant(reference, same, lambda manifest: parse_name(manifest.paths("model")[0]))
         asked = str(reference)
-        meant.sort(key=lambda manifest: manifest.asked != asked)
-        return next((one for one in meant if not whole or not one.missing()), None)
+        return sorted(meant, key=lambda manifest: manifest.asked != asked)
 
     def find_foreign(self, reference: Reference) -> Foreign | None:
         """What another program left in the cache, if it is whole by its names and headers."""
+        meant = [one for one in self.find_foreigns(reference) if one.files.is_complete and one.files.name.role == "model"]
+        return next((one for one in meant if is_sound(one)), None)
+
+    def find_foreigns(self, reference: Reference) -> list[Foreign]:
+        """All sets of files in the cache that a reference means, whole or not; those that a branch means come first."""
         if reference.endpoint:  # the cache does not tell where it is from
-            return None
+            return []
         found = foreign_models(self.cache, reference.name)
         if reference.revision:
             found = [one for one in found if reference.revision in (one.commit, *one.revisions) or _begins(one, reference)]
-        meant = _meant(reference, found, lambda one: one.files.name)
-        meant = [one for one in meant if one.files.is_complete and one.files.name.role == "model"]
-        return next((one for one in meant if _is_sound(one)), None)
+        return _meant(reference, found, lambda one: one.files.name)
 
     # ---- inside
 
@@ -237,7 +243,8 @@ def _paths(found: Manifest | Foreign) -> tuple[str, ...]:
     return found.paths("model") if isinstance(found, Manifest) else tuple(file.path for file in found.files.files)
 
 
-def _is_sound(found: Foreign) -> bool:
+def is_sound(found: Foreign) -> bool:
+    """Whether a set's headers say that it is a model, and all of it."""
     from localllm.hub.gguf import read_model
 
     try:
