@@ -111,7 +111,7 @@ class Uses:
     inodes: frozenset[Inode]
 
     def has(self, blob: Blob) -> bool:
-        return blob.path in self.blobs or blob.inode in self.inodes
+        return blob.path in self.blobs or (not blob.is_link and blob.inode in self.inodes)
 
 
 def uses(named: Iterable[Named]) -> Uses:

@@ -83,9 +83,12 @@ class Store:
         """Keeps a record; one of the same commit and files is replaced, and stays pinned if it was.
 
         Raises:
-            HubError: The folder cannot be written.
+            HubError: The folder cannot be written, or files of the model were removed meanwhile.
         """
         with self.changing():
+            # Whoever removes models holds the same lock: a record never names what has just gone.
+            if missing := manifest.missing():
+                raise HubError(f"{manifest.reference}: {missing[0].path} was removed meanwhile by another program; pull it again")
             before = self._read(manifest.key)
             pinned = manifest.pinned or (before is not None and before.pinned)
             self._write(dataclasses.replace(manifest, pinned=pinned))
@@ -106,10 +109,17 @@ class Store:
             return changed
 
     def forget(self, manifest: Manifest) -> None:
-        """Removes a record, not the files."""
+        """Removes a record, not the files.
+
+        Raises:
+            HubError: The folder cannot be written.
+        """
         with self.changing():
-            for suffix in (_RECORD, _USED):
-                self._path(manifest.key, suffix).unlink(missing_ok=True)
+            try:
+                for suffix in (_USED, _RECORD):
+                    self._path(manifest.key, suffix).unlink(missing_ok=True)
+            except OSError as error:
+                raise _unwritable(self.folder, error) from error
 
     def touch(self, manifest: Manifest) -> None:
         """Notes that a model is used now. A folder that cannot be written is no reason to fail."""
@@ -136,14 +146,15 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder / ".lock", timeout=_PATIENCE_SECONDS, is_singleton=True)
-            with lock:
-                yield
+            lock.acquire()
         except Timeout:
             raise HubError(f"{folder}: another program has been changing records for {_PATIENCE_SECONDS} s; try again") from None
         except OSError as error:
-            if isinstance(error, HubError):
-                raise
-            raise HubError(f"{folder}: {error.strerror or error}; mend that, or set LOCALLLM_HOME to another folder") from error
+            raise _unwritable(folder, error) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     # ---- finding
 
@@ -206,13 +217,20 @@ class Store:
             return None
 
     def _write(self, manifest: Manifest) -> None:
-        write_atomically(self._path(manifest.key, _RECORD), manifest.to_bytes(), sync=True)
+        try:
+            write_atomically(self._path(manifest.key, _RECORD), manifest.to_bytes(), sync=True)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
 
     def _located(self, manifest: Manifest) -> Manifest:
         """The record with the cache where its files are now, if that was moved as a whole."""
         if manifest.place.folder.is_dir() or not dataclasses.replace(manifest, cache=self.cache).place.folder.is_dir():
             return manifest
         return dataclasses.replace(manifest, cache=self.cache)
+
+
+def _unwritable(folder: Path, error: OSError) -> HubError:
+    return HubError(f"{folder}: {error.strerror or error}; mend that, or set LOCALLLM_HOME to another folder")
 
 
 def _is_of(manifest: Manifest, reference: Reference) -> bool:
