@@ -116,7 +116,7 @@ def store(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store; its records are in `own/models`, and Ollama's store is empty, too."""
     monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "own"))
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
-    return Store()
+    return Store(tmp_path / "own/models", home / "hub")
 
 
 @pytest.fixture
