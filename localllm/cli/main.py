@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import localllm
-from localllm.cli import exits
+from localllm.cli import exits, keep
 from localllm.errors import InvalidRequestError, LocalLLMError
 
 app = typer.Typer(
@@ -205,6 +205,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         print_report(report)
     if report["problems"]:
         raise typer.Exit(exits.NATIVE)
+
+
+keep.register(app)
 
 
 def _show_version(wanted: bool) -> None:
