@@ -19,7 +19,7 @@ import texts
 from programs import Figures, arguments, open_vocabulary
 
 from localllm import ContextConfig, Engine, Finished, Request, SamplingParams
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 

@@ -21,7 +21,7 @@ from typing import Any
 import texts
 from programs import Figures, Program, in_turn, open_vocabulary, peer_arguments, running
 
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 
 HYBRID = Path(__file__).parent.parent / "tests/models/trained/tiny-trained-qwen35.gguf"
 KINDS: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from typing import Any
 
 from localllm.engine.config import ModelConfig
 from localllm.engine.params import model_params
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 from localllm.native.handles import Model
 from localllm.native.library import find_library_dir, load
 

@@ -16,7 +16,7 @@ import itertools
 import texts
 from programs import Figures, in_turn, open_vocabulary, peer_arguments, running
 
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 
 CASES = {"decode": (20, 128), "mixed": (200, 64)}
 

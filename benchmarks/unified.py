@@ -16,7 +16,7 @@ from programs import Figures, arguments, open_vocabulary
 
 from localllm.engine.config import ModelConfig
 from localllm.engine.params import model_params
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 from localllm.native.handles import Model
 from localllm.native.library import load
 

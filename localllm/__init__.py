@@ -46,6 +46,19 @@ _HOME = {
     "Request": "localllm.engine.request",
     "Timings": "localllm.engine.request",
     "Usage": "localllm.engine.request",
+    "HubClient": "localllm.hub.client",
+    "DownloadOptions": "localllm.hub.download",
+    "ContextOptions": "localllm.hub.memory",
+    "Plan": "localllm.hub.plan",
+    "PlanOptions": "localllm.hub.plan",
+    "aplan": "localllm.hub.plan",
+    "plan": "localllm.hub.plan",
+    "CancelToken": "localllm.hub.progress",
+    "Progress": "localllm.hub.progress",
+    "Pulled": "localllm.hub.pull",
+    "apull": "localllm.hub.pull",
+    "pull": "localllm.hub.pull",
+    "Store": "localllm.hub.store",
 }
 
 __all__ = [*sorted(_HOME), "errors"]
@@ -81,6 +94,19 @@ if TYPE_CHECKING:
     from localllm.engine.stats import EngineStats as EngineStats
     from localllm.engine.steering import ControlVector as ControlVector
     from localllm.engine.steering import Lora as Lora
+    from localllm.hub.client import HubClient as HubClient
+    from localllm.hub.download import DownloadOptions as DownloadOptions
+    from localllm.hub.memory import ContextOptions as ContextOptions
+    from localllm.hub.plan import Plan as Plan
+    from localllm.hub.plan import PlanOptions as PlanOptions
+    from localllm.hub.plan import aplan as aplan
+    from localllm.hub.plan import plan as plan
+    from localllm.hub.progress import CancelToken as CancelToken
+    from localllm.hub.progress import Progress as Progress
+    from localllm.hub.pull import Pulled as Pulled
+    from localllm.hub.pull import apull as apull
+    from localllm.hub.pull import pull as pull
+    from localllm.hub.store import Store as Store
     from localllm.models import LocalModel as LocalModel
 
 

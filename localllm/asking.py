@@ -13,7 +13,7 @@ from localllm.engine.config import SamplingParams
 from localllm.engine.request import Request
 from localllm.engine.steering import ControlVector, Lora, adapters
 from localllm.errors import InvalidRequestError
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 from localllm.native.handles import Chat, Model
 
 Messages = Sequence[Mapping[str, Any] | ChatMessage]

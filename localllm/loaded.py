@@ -15,7 +15,7 @@ from localllm.engine.engine import Engine
 from localllm.engine.params import model_params
 from localllm.errors import InvalidRequestError, UnsupportedModelError
 from localllm.hub.gguf import Header, read_header
-from localllm.hub.reference import resolve
+from localllm.hub.memory import ContextOptions
 from localllm.native.handles import Chat, Model
 from localllm.native.library import load
 
@@ -56,8 +56,10 @@ class Loaded:
 
     @functools.cached_property
     def path(self) -> Path:
-        """The GGUF file."""
-        return resolve(self._reference)
+        """The GGUF file; a model of the Hub is fetched if it is not on this machine."""
+        from localllm.hub.locate import locate
+
+        return locate(self._reference, context=_as_planned(self._context))
 
     @functools.cached_property
     def header(self) -> Header:
@@ -154,3 +156,18 @@ class Loaded:
             if own is not None and type(own) is not type(value):
                 types = f"of type {type(own).__name__}, not {type(value).__name__}"
                 raise InvalidRequestError(f"metadata_overrides: the value of {key} in {self.path} is {types}")
+
+
+def _as_planned(context: ContextConfig) -> ContextOptions:
+    """What a context costs, as the model manager counts it."""
+    return ContextOptions(
+        n_ctx=context.n_ctx,
+        parallel=context.parallel,
+        kept_sequences=context.kept_sequences,
+        type_k=context.type_k,
+        type_v=context.type_v,
+        flash_attention=context.flash_attention != "off",
+        n_batch=context.n_batch,
+        n_ubatch=context.n_ubatch,
+        swa_full=context.swa_full,
+    )

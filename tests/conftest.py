@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +16,7 @@ from hypothesis import settings
 
 from localllm import ContextConfig, Delta, Embedder, Engine, Request
 from localllm.engine.request import Event, TokenLogprob
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("localllm", settings.default, deadline=None)
@@ -24,12 +26,29 @@ HERE = Path(__file__).parent
 TRAINED = HERE / "models" / "trained"
 
 
+# Everything that huggingface_hub or we read from the environment, and what would lead requests off this machine.
+READ = ("HF_", "HUGGINGFACE_", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME", "LOCALLLM_HOME", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
+
+
 def _by_path(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"localllm_tests_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # data classes look themselves up there
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_elses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps tests, and the processes that they start, from the user's own models and from any network."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HOME", str(folder / "huggingface"))
+        patch.setenv("LOCALLLM_HOME", str(folder / "localllm"))
+        patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # the port for discarding, where nobody listens
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -159,3 +178,38 @@ def assert_same_greedy() -> Callable[[Sequence[TokenLogprob], Sequence[TokenLogp
                 return
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def hub_server() -> ModuleType:
+    """tests/hub/hub_server.py."""
+    return _by_path(HERE / "hub" / "hub_server.py")
+
+
+@pytest.fixture(scope="session")
+def gguf_files() -> ModuleType:
+    """tests/hub/gguf_files.py."""
+    return _by_path(HERE / "hub" / "gguf_files.py")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty HF_HOME and LOCALLLM_HOME; no other variable that matters is set. The cache is `hub` in it."""
+    for name in list(os.environ):
+        if name.startswith(READ) or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+            monkeypatch.delenv(name)
+    folder = tmp_path / "home"
+    monkeypatch.setenv("HF_HOME", str(folder))
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "localllm"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    return folder
+
+
+@pytest.fixture
+def hub(hub_server: ModuleType, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """An empty HubServer, which HF_ENDPOINT names."""
+    with hub_server.HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        yield server

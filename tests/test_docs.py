@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ PAGES = ["README.md", "integrations/langchain-localllm/README.md"]
 def blocks(language: str) -> list[tuple[str, str]]:
     pattern = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
     return [(page, text) for page in PAGES for text in pattern.findall((ROOT / page).read_text())]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hub_of_examples(hub_server, smollm2, tmp_path_factory) -> Iterator[None]:
+    """A Hub that has the models which examples name; what it gives is a small one."""
+    with hub_server.HubServer() as server, pytest.MonkeyPatch.context() as patch:
+        server.add("Qwen/Qwen3-4B-GGUF", {"Qwen3-4B-Q4_K_M.gguf": smollm2, "Qwen3-4B-Q8_0.gguf": smollm2})
+        patch.setenv("HF_ENDPOINT", server.endpoint)
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("examples-cache")))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_the_header_of_a_file_is_read_without_the_native_library(tmp_path):
     program = (
         "import sys\n"
         "from localllm import LocalModel\n"
-        "from localllm.hub.reference import resolve\n"
+        "from localllm.hub.resolve import resolve\n"
         "print(LocalModel('smollm2').header.architecture, 'numpy' in sys.modules)\n"
         "from localllm.native import library; print(library._loaded)"
     )

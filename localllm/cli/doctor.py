@@ -15,7 +15,8 @@ from rich.markup import escape
 import localllm
 from localllm.engine.threads import default_threads
 from localllm.errors import LocalLLMError, ModelError
-from localllm.hub.reference import EMBEDDED, resolve
+from localllm.hub.reference import EMBEDDED
+from localllm.hub.resolve import resolve
 
 
 def examine() -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +15,6 @@ from localllm.errors import InvalidRequestError, LocalLLMError, ModelNotFoundErr
 if TYPE_CHECKING:
     from localllm.hub.checking import Checked
     from localllm.hub.inventory import Entry
-    from localllm.hub.progress import Progress, ProgressCallback
     from localllm.hub.removal_plan import RemovalPlan
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -74,10 +71,11 @@ def _row(entry: Entry) -> list[str | int]:
 
 def verify(models: Models = None, deep: Deep = True, as_json: Json = False) -> None:
     """Check sizes, headers and checksums. Exit code 14 if something is damaged, 17 if files are missing."""
+    from localllm.cli.progress import transfer_bars
     from localllm.hub.checking import verify as run
     from localllm.hub.store import Store
 
-    with _progress() as told:
+    with transfer_bars() as told:
         found = run(Store(), models or None, deep=deep, progress=told)
     if as_json:
         _print_json([one.to_json() for one in found])
@@ -102,10 +100,11 @@ def _show_checked(found: tuple[Checked, ...]) -> None:
 
 def repair(models: Models = None, deep: Deep = True, as_json: Json = False) -> None:
     """Fetch damaged and missing files once more, and no others."""
+    from localllm.cli.progress import transfer_bars
     from localllm.hub.checking import repair as run
     from localllm.hub.store import Store
 
-    with _progress() as told:
+    with transfer_bars() as told:
         found = run(Store(), models or None, deep=deep, progress=told)
     if as_json:
         _print_json([one.to_json() for one in found])
@@ -241,7 +240,7 @@ def alias(
 def _set_alias(name: str, reference: str) -> None:
     """Gives a name; one that leads nowhere, or to itself, is not kept."""
     from localllm.hub.catalog import Aliases
-    from localllm.hub.reference import expand
+    from localllm.hub.resolve import expand
 
     aliases = Aliases()
     before = aliases.get(name)
@@ -292,10 +291,11 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a model into one file, or a folder, for a machine without a network."""
+    from localllm.cli.progress import transfer_bars
     from localllm.hub.archive import export as run
     from localllm.hub.store import Store
 
-    with _progress() as told:
+    with transfer_bars() as told:
         done = run(Store(), model, file, folder=folder or None, overwrite=force, progress=told)
     if as_json:
         return _print_json({"reference": done.manifest.reference, "path": str(done.path), "n_bytes": done.n_bytes})
@@ -307,10 +307,11 @@ def import_(
     file: Annotated[str, typer.Argument(help="File or folder that localllm export wrote.")], as_json: Json = False
 ) -> None:
     """Take a model from what export wrote."""
+    from localllm.cli.progress import transfer_bars
     from localllm.hub.archive import import_ as run
     from localllm.hub.store import Store
 
-    with _progress() as told:
+    with transfer_bars() as told:
         manifest = run(Store(), file, progress=told)
     if as_json:
         facts = {"reference": manifest.reference, "path": str(manifest.first("model")), "n_bytes": manifest.n_bytes}
@@ -341,28 +342,3 @@ def _ask(names: list[str], freed_bytes: int) -> None:
         print(f"  {name}", file=sys.stderr)
     if not typer.confirm(f"Remove this and free {size_text(freed_bytes)}?", err=True):
         raise typer.Exit(exits.FAILURE)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[ProgressCallback | None]:
-    """Bars on standard error while it is a terminal; a function that moves them."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        TextColumn("{task.fields[phase]:<11} {task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    tasks: dict[str, TaskID] = {}
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-
-        def told(event: Progress) -> None:
-            if event.file not in tasks:
-                tasks[event.file] = bars.add_task(event.file, total=event.total_bytes, phase=event.phase)
-            bars.update(tasks[event.file], completed=event.done_bytes, phase=event.phase, visible=event.phase != "finished")
-
-        yield told

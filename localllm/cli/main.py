@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import localllm
-from localllm.cli import exits, keep
+from localllm.cli import exits, hub, keep
 from localllm.errors import InvalidRequestError, LocalLLMError
 
 app = typer.Typer(
@@ -20,7 +20,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Path of a GGUF file, or 'smollm2'.")]
+hub.register(app)
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Path of a GGUF file, org/repo:TAG on the Hub, ollama:NAME, or a name: smollm2.")
+]
 System = Annotated[str | None, typer.Option("--system", "-s", help="System message.")]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", "-n", help="Most tokens of an answer.")]
 Temperature = Annotated[float | None, typer.Option("--temperature", "-t", help="0 always takes the most probable token.")]
@@ -183,10 +187,10 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     metadata: Annotated[bool, typer.Option("--metadata", help="With all metadata of the file.")] = False,
 ) -> None:
-    """What a GGUF file holds, from its header; loads no weights."""
+    """What a model's file holds, from its header; of one on the Hub nothing else is fetched."""
     from localllm.cli.info import describe, print_facts
 
-    facts = describe(localllm.LocalModel(model).header, metadata)
+    facts = describe(*hub.header(model), with_metadata=metadata)
     if as_json:
         print(json.dumps(facts, ensure_ascii=False, indent=2))
     else:
@@ -242,7 +246,7 @@ def _model(
         logging.basicConfig(level=logging.DEBUG, format="%(message)s", stream=sys.stderr)
     layers: int | str = int(n_gpu_layers) if n_gpu_layers.isdigit() else n_gpu_layers
     return localllm.LocalModel(
-        reference,
+        hub.fetched(reference, n_ctx),
         chat_template=Path(template) if template and Path(template).is_file() else template,
         n_ctx=n_ctx,
         n_threads=threads,

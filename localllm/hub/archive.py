@@ -306,7 +306,7 @@ class _Import:
             self.source.finish()
             manifest = self._checked()
             self._publish()
-            self.store.add(manifest)
+            self.store.add(manifest, whole=True)
         return manifest
 
     def _record(self) -> Manifest:

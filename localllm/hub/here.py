@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from localllm.hub.choose import Machine
 from localllm.hub.free_memory import free_memory
 from localllm.hub.memory import repacked_types
+
+logger = logging.getLogger("localllm.hub")
 
 MARGIN_BYTES = 512 << 20  # for what else the program does
 
@@ -20,10 +23,14 @@ def this_machine(root: Path = Path("/"), margin_bytes: int = MARGIN_BYTES) -> Ma
         root: Path, the folder that holds proc and sys.
         margin_bytes: int, memory that stays free.
 
-    Raises:
-        OSError: The system does not tell its free memory.
+    Returns:
+        Machine; its free memory is None where the system does not tell it.
     """
-    free = max(0, free_memory(root).free_bytes - margin_bytes)
+    try:
+        free: int | None = max(0, free_memory(root).free_bytes - margin_bytes)
+    except OSError as error:
+        logger.warning("the free memory is not known: %s", error)
+        free = None
     return Machine(free, on_cpu=True, repacked=repacked_types(cpu_flags(root)))
 
 

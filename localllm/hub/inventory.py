@@ -20,7 +20,8 @@ from localllm.hub.layout import RepoCache
 from localllm.hub.manifest import Manifest
 from localllm.hub.names import parse_name
 from localllm.hub.paths import checked_path
-from localllm.hub.reference import EMBEDDED, Reference, expand, parse_reference, resolve
+from localllm.hub.reference import EMBEDDED, Reference, parse_reference
+from localllm.hub.resolve import expand, resolve
 from localllm.hub.store import Store, is_sound
 
 logger = logging.getLogger("localllm.hub")

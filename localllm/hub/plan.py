@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localllm.errors import IncompleteSetError, InvalidRequestError, ModelError, OfflineError, QuantNotFoundError
+from localllm.hub.asynchronous import in_thread
 from localllm.hub.catalog import catalog
 from localllm.hub.choose import Candidate, Choice, Machine, candidate, choose_model
 from localllm.hub.client import HubClient
@@ -24,7 +25,8 @@ from localllm.hub.manifest import KeptFile, KeptRole
 from localllm.hub.memory import Companions, ContextOptions, MemoryEstimate, estimate, estimate_other
 from localllm.hub.names import Role
 from localllm.hub.progress import CancelToken
-from localllm.hub.reference import Reference, expand
+from localllm.hub.reference import Reference
+from localllm.hub.resolve import expand
 from localllm.hub.sets import FileSet, Grouped, grouped, role_of
 from localllm.hub.store import Store
 
@@ -174,6 +176,17 @@ def plan(
         return _Planner(found, _hint(reference), own, store, options or PlanOptions(), cancel).run()
 
 
+async def aplan(
+    reference: str | os.PathLike[str],
+    *,
+    client: HubClient | None = None,
+    store: Store | None = None,
+    options: PlanOptions | None = None,
+) -> Plan:
+    """`plan` beside an event loop; ends with its task."""
+    return await in_thread(plan, reference, client=client, store=store, options=options)
+
+
 @dataclass(frozen=True)
 class _Hint:
     """What the catalog knows beside the reference."""
@@ -286,7 +299,7 @@ class _Planner:
             header = self.headers.of(chosen.files)
             if role_of(header) != "model":
                 raise QuantNotFoundError(
-                    f"{self.listing.repo}/{chosen.files.path} is a {header.kind}, no language model; name another file"
+                    f"{self.listing.repo}/{chosen.files.path} is no language model, but {_a(header.kind)}; name another file"
                 )
             companions = self._companions(chosen.files, header, sets)
             self._learn(chosen.files, header, companions)
@@ -385,6 +398,10 @@ class _Planner:
             )
             for path, one in self.candidates.items()
         )
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _present(place: RepoCache, commit: str, kept: KeptFile) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localllm.errors import CorruptFileError, DoesNotFitError, HubError, IncompleteSetError, ModelError
+from localllm.hub.asynchronous import in_thread
 from localllm.hub.client import HubClient
 from localllm.hub.download import DownloadOptions, download_all
 from localllm.hub.gguf import Header, read_model
@@ -91,6 +92,22 @@ def pull(
         return _carry_out(made, own, store, download, progress, cancel)
 
 
+async def apull(
+    reference: str | os.PathLike[str] | Plan,
+    *,
+    client: HubClient | None = None,
+    store: Store | None = None,
+    options: PlanOptions | None = None,
+    download: DownloadOptions | None = None,
+    force: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Pulled:
+    """`pull` beside an event loop: cancelling the task stops it, and keeps what has come. `progress` is called by threads."""
+    return await in_thread(
+        pull, reference, client=client, store=store, options=options, download=download, force=force, progress=progress
+    )
+
+
 def does_not_fit(made: Plan) -> DoesNotFitError:
     """The error for a model that needs more memory than there is."""
     needed, free = made.memory.total_bytes, made.free_bytes or 0
@@ -98,7 +115,7 @@ def does_not_fit(made: Plan) -> DoesNotFitError:
     remedy = f"take {smaller[-1].tag}, or " if smaller else ""
     return DoesNotFitError(
         f"{made.repo}:{made.tag} needs {needed / 2**30:.1f} GiB of memory with this context, but {free / 2**30:.1f} GiB are "
-        f"free; {remedy}ask for a smaller context, free some memory, or fetch it all the same by force",
+        f"free; {remedy}ask for a smaller context, free some memory, or fetch it all the same (--force, force=True)",
         needed,
         free,
     )
@@ -155,15 +172,12 @@ def _with_template(manifest: Manifest, template: str) -> Manifest:
 
 
 def _before(store: Store, manifest: Manifest) -> Manifest | None:
-    """The version of the same model that the same branch or tag meant before."""
-    same = [
-        one
-        for one in store.manifests()
-        if (one.repo, one.endpoint, one.revision, one.paths("model"))
-        == (manifest.repo, manifest.endpoint, manifest.revision, manifest.paths("model"))
-        and one.commit != manifest.commit
-    ]
-    return same[0] if same else None
+    """The newest version of the same model that the same branch or tag has meant so far."""
+
+    def means(one: Manifest) -> tuple[object, ...]:
+        return one.repo, one.endpoint, one.revision, one.paths("model")
+
+    return next((one for one in store.manifests() if means(one) == means(manifest)), None)
 
 
 def _template_diff(before: Manifest | None, manifest: Manifest, template: str) -> str:

@@ -79,15 +79,19 @@ class Store:
                 found.append((path, str(error)))
         return found
 
-    def add(self, manifest: Manifest) -> None:
+    def add(self, manifest: Manifest, *, whole: bool = False) -> None:
         """Keeps a record; one of the same commit and files is replaced, and stays pinned if it was.
 
+        Args:
+            manifest: Manifest.
+            whole: bool, only if all its files are there now.
+
         Raises:
-            HubError: The folder cannot be written, or files of the model were removed meanwhile.
+            HubError: The folder cannot be written, or files were to be there and were removed meanwhile.
         """
         with self.changing():
             # Whoever removes models holds the same lock: a record never names what has just gone.
-            if missing := manifest.missing():
+            if whole and (missing := manifest.missing()):
                 raise HubError(f"{manifest.reference}: {missing[0].path} was removed meanwhile by another program; pull it again")
             before = self._read(manifest.key)
             pinned = manifest.pinned or (before is not None and before.pinned)

@@ -10,5 +10,4 @@ assert _spec and _spec.loader
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 
-hub_server, home, hub, client = _module.hub_server, _module.home, _module.hub, _module.client
-content, gguf, store, pulled = _module.content, _module.gguf_fixture, _module.store, _module.pulled
+client, gguf, store, pulled = _module.client, _module.gguf_fixture, _module.store, _module.pulled

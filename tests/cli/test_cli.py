@@ -160,7 +160,23 @@ def test_info_needs_no_weights(models):
     assert (
         facts["architecture"] == "gemma3" and facts["kind"] == "model" and facts["metadata"]["general.architecture"] == "gemma3"
     )
-    assert "projector" in run("info", str(models["gemma3-mmproj"])).stdout
+    shown = run("info", str(models["gemma3-mmproj"])).stdout
+    assert "projector" in shown and "".join(shown.split()).count(models["gemma3-mmproj"].name) == 1, "paths are not cut"
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "absent"),
+    [
+        ("qwen35", {"kind": "model", "predicted_ahead": 1}, ["modalities", "files"]),
+        ("qwen3", {"kind": "model"}, ["predicted_ahead"]),
+        ("qwen3-lora", {"kind": "adapter"}, ["memory_bytes"]),
+        ("gemma3-mmproj", {"kind": "projector", "modalities": ["image"]}, ["memory_bytes", "special_tokens"]),
+    ],
+)
+def test_info_tells_what_a_file_is_for(models, name, facts, absent):
+    found = json.loads(run("info", str(models[name]), "--json").stdout)
+    assert {key: found[key] for key in facts} == facts and not set(absent) & set(found)
+    assert 0 < sum(found["tensor_types"].values()) <= found["file_bytes"]
 
 
 def test_doctor_finds_nothing_wrong_and_tells_what_there_is():

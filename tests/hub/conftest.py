@@ -1,12 +1,9 @@
-"""A Hub on loopback, and a clean environment for everything that asks one."""
+"""What tests of the model manager share beside tests/conftest.py."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import random
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,44 +16,7 @@ from localllm.hub.pull import pull
 from localllm.hub.retries import Patience
 from localllm.hub.store import Store
 
-HERE = Path(__file__).parent
 QUICK = Patience(connect_seconds=2, stall_seconds=2, tries=4, first_wait_seconds=0.01, longest_wait_seconds=2)
-
-# Everything that huggingface_hub or we read from the environment, and what would lead requests off this machine.
-READ = ("HF_", "HUGGINGFACE_", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME", "LOCALLLM_HOME", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
-
-
-@pytest.fixture(scope="session")
-def hub_server() -> ModuleType:
-    """tests/hub/hub_server.py."""
-    spec = importlib.util.spec_from_file_location("hub_server", HERE / "hub_server.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["hub_server"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty HF_HOME; no other variable that matters is set. The cache is `hub` in it."""
-    for name in list(os.environ):
-        if name.startswith(READ) or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-            monkeypatch.delenv(name)
-    folder = tmp_path / "home"
-    monkeypatch.setenv("HF_HOME", str(folder))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    return folder
-
-
-@pytest.fixture
-def hub(hub_server: ModuleType, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """An empty HubServer, which HF_ENDPOINT names."""
-    with hub_server.HubServer() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
-        yield server
 
 
 @pytest.fixture
@@ -76,6 +36,12 @@ def content() -> Callable[[int], bytes]:
         return made[n_bytes]
 
     return bytes_of
+
+
+@pytest.fixture(scope="session")
+def split(gguf_files: ModuleType) -> Callable[[Path, Path, int], list[Path]]:
+    """`split(file, stem, n)`: the file as a set of n."""
+    return gguf_files.split
 
 
 def gguf(name: str = "model", kind: str = "model", shard: tuple[int, int] = (0, 1), n_values: int = 4096) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from localllm.errors import CorruptFileError, ModelNotFoundError
 from localllm.hub.ollama import find, names, store_folder
-from localllm.hub.reference import resolve
+from localllm.hub.resolve import resolve
 
 MEDIA = "application/vnd.ollama.image."
 

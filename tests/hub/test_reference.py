@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from localllm.errors import IncompleteSetError, ModelFileError, ModelNotFoundError, ReferenceFormatError
 from localllm.hub.catalog import Aliases
 from localllm.hub.names import is_safe_path
-from localllm.hub.reference import Reference, parse_reference, resolve
+from localllm.hub.reference import Reference, parse_reference
+from localllm.hub.resolve import resolve
 
 
 def test_a_path_is_itself(models):
@@ -228,7 +229,7 @@ def test_the_catalog_and_the_users_names_lead_to_the_store(tmp_path, monkeypatch
 
     assert resolve("qwen3-4b:Q8_0", Shelf()) == models["qwen3"]
     assert resolve("org/repo:Q8_0", Shelf()) == models["qwen3"]
-    with pytest.raises(ModelNotFoundError, match="downloading Qwen/Qwen3-4B-GGUF:Q4_K_M") as caught:
+    with pytest.raises(ModelNotFoundError, match="Qwen/Qwen3-4B-GGUF:Q4_K_M is not on this machine") as caught:
         resolve("Qwen3-4B", Shelf())
     assert caught.value.filename == "Qwen3-4B"
     assert asked == ["Qwen/Qwen3-4B-GGUF:Q8_0", "org/repo:Q8_0", "Qwen/Qwen3-4B-GGUF:Q4_K_M"]

@@ -30,8 +30,8 @@ from localllm.hub.garbage import gc
 from localllm.hub.inventory import models_here, pin
 from localllm.hub.layout import RepoCache, locked_if_free
 from localllm.hub.pull import pull
-from localllm.hub.reference import expand
 from localllm.hub.removal import plan_removal, remove
+from localllm.hub.resolve import expand
 from localllm.hub.usage import usage
 
 
@@ -564,7 +564,7 @@ PULL = """
 import sys
 from localllm.hub.client import HubClient
 from localllm.hub.pull import pull
-from localllm.hub.reference import expand
+from localllm.hub.resolve import expand
 from localllm.errors import HubError
 for _ in range(12):
     try:

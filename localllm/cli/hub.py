@@ -1,0 +1,193 @@
+"""`localllm plan` and `localllm pull`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localllm.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from localllm.hub.gguf import Header
+    from localllm.hub.manifest import Manifest
+    from localllm.hub.plan import Plan
+    from localllm.hub.pull import Pulled
+
+Reference = Annotated[str, typer.Argument(metavar="MODEL", help="org/repo[@revision][:TAG], org/repo/file.gguf, or a name.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Context = Annotated[int, typer.Option("--n-ctx", "-c", help="Context in tokens that has to fit; 0: the model's own length.")]
+Parallel = Annotated[int, typer.Option("--parallel", help="Sequences at the same time.")]
+CacheType = Annotated[str, typer.Option("--cache-type", help="Type of the KV cache: f16, q8_0, ...")]
+Projector = Annotated[
+    str | None, typer.Option("--mmproj", metavar="FILE", help="This projector of the repository; the best one if missing.")
+]
+NoProjector = Annotated[bool, typer.Option("--no-mmproj", help="No projector.")]
+NoDraft = Annotated[bool, typer.Option("--no-draft", help="No draft model.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Ask no network; the same as HF_HUB_OFFLINE=1.")]
+CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="The Hub's cache; HF_HUB_CACHE, HF_HOME, ... if missing.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("plan")(plan)
+    app.command("pull")(pull)
+
+
+def plan(
+    model: Reference,
+    n_ctx: Context = 4096,
+    parallel: Parallel = 4,
+    cache_type: CacheType = "f16",
+    mmproj: Projector = None,
+    no_mmproj: NoProjector = False,
+    no_draft: NoDraft = False,
+    offline: Offline = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """What a pull would fetch, why, and whether it fits; reads lists and headers only."""
+    from localllm.cli.plans import print_plan
+
+    made = _plan(model, n_ctx, parallel, cache_type, mmproj, no_mmproj, no_draft, offline, cache_dir)
+    if as_json:
+        print(json.dumps(made.to_json(), ensure_ascii=False, indent=2))
+    else:
+        print_plan(made)
+
+
+def pull(
+    model: Reference,
+    n_ctx: Context = 4096,
+    parallel: Parallel = 4,
+    cache_type: CacheType = "f16",
+    mmproj: Projector = None,
+    no_mmproj: NoProjector = False,
+    no_draft: NoDraft = False,
+    offline: Offline = False,
+    cache_dir: CacheDir = None,
+    rate_limit: Annotated[str | None, typer.Option(metavar="RATE", help="At most so many bytes a second, e.g. 5MB.")] = None,
+    connections: Annotated[int, typer.Option(help="Files at the same time.")] = 4,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also what does not fit into memory.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fetch a model and what belongs to it; prints where it is. What came before is continued."""
+    from localllm.cli.plans import print_plan, summary
+    from localllm.cli.progress import transfer_bars
+    from localllm.hub.client import HubClient
+    from localllm.hub.download import DownloadOptions
+    from localllm.hub.progress import RateCap
+    from localllm.hub.pull import pull as carry_out
+    from localllm.hub.store import Store
+
+    if connections < 1:
+        raise InvalidRequestError(f"--connections: must be at least 1, not {connections}")
+    options = DownloadOptions(rate_cap=RateCap(_bytes("--rate-limit", rate_limit)) if rate_limit else None, parallel=connections)
+    made = _plan(model, n_ctx, parallel, cache_type, mmproj, no_mmproj, no_draft, offline, cache_dir)
+    if dry_run:
+        print(json.dumps(made.to_json(), ensure_ascii=False, indent=2)) if as_json else print_plan(made)
+        return
+    if sys.stderr.isatty():
+        print(summary(made), file=sys.stderr)
+    store = Store(cache=cache_dir)
+    with HubClient(made.endpoint or None, offline=offline or None) as client, transfer_bars() as progress:
+        got = carry_out(made, client=client, store=store, download=options, force=force, progress=progress)
+    for warning in made.warnings:
+        print(f"localllm: {warning}", file=sys.stderr)
+    if got.template_diff:
+        print(f"localllm: the chat template has changed:\n{got.template_diff}", file=sys.stderr)
+    if as_json:
+        print(json.dumps(_pulled(got), ensure_ascii=False, indent=2))
+    else:
+        print(got.path)
+
+
+def fetched(reference: str, n_ctx: int) -> str:
+    """What to open for a reference: itself, or the file that it means on the Hub, fetched if it is not here yet."""
+    from localllm.hub.resolve import expand
+
+    if expand(reference).source != "hub":
+        return reference
+    from localllm.cli.progress import transfer_bars
+    from localllm.hub.locate import locate
+    from localllm.hub.memory import ContextOptions
+
+    with transfer_bars() as progress:
+        return str(locate(reference, context=ContextOptions(n_ctx=n_ctx), progress=progress))
+
+
+def header(reference: str) -> tuple[Header, Manifest | None]:
+    """The header of a model's file, which may be on the Hub; with its record if it was pulled."""
+    from localllm.hub.gguf import read_header, read_model
+    from localllm.hub.names import parse_name
+    from localllm.hub.plan import plan as make
+    from localllm.hub.resolve import expand, resolve
+    from localllm.hub.store import Store
+
+    found, store = expand(reference), Store()
+    if found.source == "hub" and store.find(found) is None:
+        return make(reference, store=store).header, None
+    path = resolve(reference, store)
+    shard = parse_name(path.name).shard
+    read = read_model if shard is not None and shard[0] == 1 else read_header
+    return read(path), store.find_manifest(found) if found.source == "hub" else None
+
+
+def _plan(
+    model: str,
+    n_ctx: int,
+    parallel: int,
+    cache_type: str,
+    mmproj: str | None,
+    no_mmproj: bool,
+    no_draft: bool,
+    offline: bool,
+    cache_dir: Path | None,
+) -> Plan:
+    from localllm.hub.client import HubClient
+    from localllm.hub.memory import ContextOptions
+    from localllm.hub.plan import PlanOptions
+    from localllm.hub.plan import plan as make
+    from localllm.hub.resolve import expand
+    from localllm.hub.store import Store
+
+    if mmproj and no_mmproj:
+        raise InvalidRequestError("--mmproj and --no-mmproj exclude each other")
+    context = ContextOptions(n_ctx=n_ctx, parallel=parallel, type_k=cache_type, type_v=cache_type)
+    options = PlanOptions(context=context, projector=mmproj or not no_mmproj, draft=not no_draft)
+    with HubClient(expand(model).endpoint or None, offline=offline or None) as client:
+        return make(model, client=client, store=Store(cache=cache_dir), options=options)
+
+
+def _pulled(got: Pulled) -> dict[str, Any]:
+    return {
+        "path": str(got.path),
+        "projector": str(got.projector) if got.projector else None,
+        "draft": str(got.draft) if got.draft else None,
+        "reference": got.manifest.reference,
+        "commit": got.manifest.commit,
+        "files": [asdict(kept) for kept in got.manifest.files],
+        "fetched_bytes": got.plan.fetch_bytes,
+        "template_diff": got.template_diff,
+    }
+
+
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
+
+
+def _bytes(option: str, text: str) -> int:
+    """A number of bytes: "500k", "5MB", "1.5GiB", "100000"."""
+    upper = text.strip().upper().removesuffix("/S").removesuffix("B")
+    digits = upper.rstrip("KMGI")
+    try:
+        value = int(float(digits) * _UNITS[upper[len(digits) :]])
+    except (KeyError, ValueError, OverflowError):
+        raise InvalidRequestError(f"{option}: {text!r} is no number of bytes; write 500k, 5MB or 1.5GiB") from None
+    if value < 1:
+        raise InvalidRequestError(f"{option}: must be at least one byte, not {text}")
+    return value

@@ -1,0 +1,71 @@
+"""How plans look in a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from localllm.hub.plan import Alternative, Plan
+
+
+def print_plan(plan: Plan) -> None:
+    """Prints the table of quantizations and what was chosen."""
+    console = Console()
+    console.print(_table(plan), markup=False)
+    console.print(summary(plan), markup=False, highlight=False, soft_wrap=True)
+    for warning in plan.warnings:
+        console.print(f"Warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+
+
+def summary(plan: Plan) -> str:
+    """What is chosen, why, and what it costs, in a few lines."""
+    revision = "" if plan.revision == "main" else f" ({plan.revision})"
+    lines = [f"{plan.repo}{revision} at commit {plan.commit[:7]}{f', {plan.licence}' if plan.licence else ''}", plan.reason]
+    lines += plan.companions
+    names = ", ".join(kept.file.path for kept in plan.files[:6]) + (", ..." if len(plan.files) > 6 else "")
+    lines.append(f"{len(plan.files)} file{'s' if len(plan.files) > 1 else ''}: {names}")
+    lines.append(f"{size(plan.fetch_bytes)} of {size(plan.n_bytes)} to fetch, {size(plan.disk_free_bytes)} free in {plan.cache}")
+    memory = plan.memory
+    parts = [
+        ("weights", memory.weights_bytes),
+        ("context", memory.kv_bytes + memory.state_bytes),
+        ("scratch", memory.compute_bytes),
+    ]
+    parts += [("companions", memory.companions_bytes)] if memory.companions_bytes else []
+    free = f", {size(plan.free_bytes)} free" if plan.free_bytes is not None else ""
+    lines.append(f"{size(memory.total_bytes)} of memory ({', '.join(f'{name} {size(n)}' for name, n in parts)}){free}")
+    if plan.adapters:
+        lines.append(f"Adapters that could be applied: {', '.join(plan.adapters)}")
+    return "\n".join(lines)
+
+
+def size(n_bytes: int) -> str:
+    """A size for people."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:.1f} {name}" if n_bytes < 100 * unit else f"{n_bytes / unit:,.0f} {name}"
+    return f"{n_bytes} bytes"
+
+
+def _table(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (
+        ("", "left"),
+        ("tag", "left"),
+        ("size", "right"),
+        ("bits/weight", "right"),
+        ("memory", "right"),
+        ("verdict", "left"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for one in sorted(plan.alternatives, key=lambda one: (-one.bits_per_weight, one.path)):
+        bits = f"{one.bits_per_weight:.2f}" if one.bits_per_weight else ""
+        memory = size(one.needed_bytes) if one.needed_bytes is not None else ""
+        table.add_row("*" if one.chosen else "", one.tag, size(one.n_bytes), bits, memory, _verdict(one))
+    return table
+
+
+def _verdict(one: Alternative) -> str:
+    if one.missing_files:
+        return f"{one.missing_files} file{'s' if one.missing_files > 1 else ''} missing"
+    return {True: "fits", False: "does not fit", None: ""}[one.fits]

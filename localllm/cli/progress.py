@@ -1,0 +1,45 @@
+"""Bars for what takes long, on standard error, if that is a terminal; else nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from localllm.hub import progress as events
+
+_WORDS = {"waiting": "waiting", "checking": "checking", "downloading": "", "retrying": "retrying", "finished": ""}
+_NAME_CHARACTERS = 48
+
+
+@contextlib.contextmanager
+def transfer_bars() -> Iterator[events.ProgressCallback]:
+    """A callback for `pull` and its like that draws a bar for each file: what happens, bytes, rate, time left."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda event: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(event: events.Progress) -> None:
+            if event.file not in tasks:
+                tasks[event.file] = bars.add_task(_short(event.file), total=event.total_bytes)
+            word = _WORDS[event.phase]
+            bars.update(tasks[event.file], completed=event.done_bytes, description=f"{_short(event.file)} {word}".rstrip())
+
+        yield show
+
+
+def _short(path: str) -> str:
+    name = path.rpartition("/")[2]
+    return name if len(name) <= _NAME_CHARACTERS else f"…{name[-_NAME_CHARACTERS + 1 :]}"
