@@ -207,7 +207,7 @@ def _damaged(store: Store) -> list[Entry]:
 
 def _in_cache(cache: Path, manifests: Sequence[Manifest]) -> Iterator[Entry]:
     """What the Hub's cache holds beside the models with records."""
-    known = {_file_key(one.place, one.commit, path) for one in manifests for path in one.paths("model")}
+    known = {_file_key(one.place, one.commit, path) for one in manifests for path in _paths(one)}
     kept = {(inode_of(one.place.folder), kept.file.sha256 or kept.file.oid) for one in manifests for kept in one.files}
     for name in repositories(cache):
         try:
@@ -222,6 +222,11 @@ def _in_cache(cache: Path, manifests: Sequence[Manifest]) -> Iterator[Entry]:
         loose = _loose(contents(place), {checksum for folder, checksum in kept if folder == inode_of(place.folder)})
         if loose is not None:
             yield loose
+
+
+def _paths(manifest: Manifest) -> list[str]:
+    """Of all roles: what a record has as a draft could be taken for a model of its own."""
+    return [kept.file.path for kept in manifest.files]
 
 
 def _is_safe(path: str) -> bool:

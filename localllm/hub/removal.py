@@ -129,10 +129,10 @@ def _check_writable(part: Part) -> None:
 
 
 def _remove_part(part: Part) -> int:
-    freed = sum(_unlink(path) for path in part.names)
     with contextlib.ExitStack() as stack:
         sums = {blob.checksum for blob in part.blobs}
         held = {one for one in sums if not one or stack.enter_context(locked_if_free(part.place.lock(one)))}
+        freed = sum(_unlink(path) for path in part.names)
         # A download that ended before we got its lock may have given a blob to another snapshot.
         used = uses(contents(part.place).named)
         going = [blob for blob in part.blobs if blob.checksum in held and not (blob.kind == "blob" and used.has(blob))]
@@ -178,7 +178,8 @@ def _retire(place: RepoCache) -> int:
         except OSError:  # an empty repository harms nobody
             return 0
     freed = freed_by([path for path in grave.rglob("*") if path.is_file()])
-    shutil.rmtree(grave)
+    for path in grave.parent.glob(".removed-*"):  # also of one that was killed here
+        shutil.rmtree(path)
     return freed
 
 

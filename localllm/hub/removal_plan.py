@@ -75,7 +75,7 @@ class Sweep:
 
     Attributes:
         partials: bool, what interrupted downloads left, and damaged copies that were set aside.
-        orphans: bool, blobs and shared contents that no snapshot leads to.
+        orphans: bool, blobs and shared contents that no snapshot leads to, and links in snapshots that lead nowhere.
     """
 
     partials: bool = True
@@ -141,6 +141,7 @@ def files_of(entry: Entry) -> list[Path]:
 def _part(found: Contents, chosen: list[Entry], staying: list[Entry], sweep: Sweep | None, kept: list[str]) -> Part | None:
     place = found.place
     gone = _names(place, chosen, staying, kept)
+    gone |= _dangling(found, chosen, staying, sweep)
     remaining = [one for one in found.named if one.path not in gone]
     used = uses(remaining)
     linked = {one.blob for one in found.named if one.path in gone and one.blob is not None}
@@ -154,7 +155,9 @@ def _part(found: Contents, chosen: list[Entry], staying: list[Entry], sweep: Swe
         if blob.kind == "other":
             return False
         if blob.kind == "blob":
-            meant = blob.path in linked or blob.checksum in own or (sweep is not None and sweep.orphans)
+            # Programs that take no lock make the link only after the blob; whoever takes one leaves its file.
+            is_left = place.lock(blob.checksum).exists() or _is_quiet(blob.path)
+            meant = blob.path in linked or blob.checksum in own or (sweep is not None and sweep.orphans and is_left)
             return meant and not used.has(blob) and blob.checksum not in needed
         swept = sweep is not None and sweep.partials and (blob.kind != "unlocked" or _is_quiet(blob.path))
         unclaimed = loose and blob.kind != "corrupt" and blob.checksum != ""
@@ -162,7 +165,8 @@ def _part(found: Contents, chosen: list[Entry], staying: list[Entry], sweep: Swe
 
     blobs = [blob for blob in found.blobs if goes(blob) and _is_free(place, blob.checksum)]
     names = tuple(one.path for one in found.named if one.path in gone)
-    emptied = tuple(sorted({one.commit for one in chosen if one.commit} - {one.commit for one in remaining}))
+    touched = {one.commit for one in chosen if one.commit} | {one.commit for one in found.named if one.path in gone}
+    emptied = tuple(sorted(touched - {one.commit for one in remaining}))
     whole = not remaining and len(blobs) == len(found.blobs) and _may_go(place)
     commits = _snapshots(place) if whole else emptied
     refs = tuple(path for path, commit in found.refs.items() if whole or commit in commits)
@@ -194,6 +198,14 @@ def _names(place: RepoCache, chosen: list[Entry], staying: list[Entry], kept: li
             else:
                 gone.add(path)
     return gone
+
+
+def _dangling(found: Contents, chosen: list[Entry], staying: list[Entry], sweep: Sweep | None) -> set[Path]:
+    """Links to blobs that are gone: in the snapshots of what goes, or in all; but not those that a repair will need."""
+    commits = {one.commit for one in chosen}
+    needed = {(one.commit, kept.file.path) for one in staying if one.manifest is not None for kept in one.manifest.files}
+    lost = [one for one in found.named if one.inode is None and one.blob is not None and (one.commit, one.file) not in needed]
+    return {one.path for one in lost if one.commit in commits or (sweep is not None and sweep.orphans)}
 
 
 def _payloads(caches: Iterable[Path], parts: Sequence[Part], sweep: Sweep | None) -> list[Path]:

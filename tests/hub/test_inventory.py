@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -220,6 +221,18 @@ def test_pins_are_kept_in_the_record(repo, pulled, store, home):
     (store.folder / f"{one(store, 'org/model:Q4_0').manifest.key}.json").unlink()
     with pytest.raises(InvalidRequestError, match="has no record"):
         pin(store, "org/model:Q4_0")
+
+
+def test_a_draft_of_a_pulled_model_is_no_model_of_its_own(hub, gguf, pulled, store):
+    hub.add("org/model", {"model-Q4_0.gguf": gguf("m"), "small-Q8_0.gguf": gguf("s")})
+    manifest = pulled("org/model:Q4_0")
+    small = pulled("org/model:Q8_0")
+    store.forget(small)
+    assert ("org/model:Q8_0", "foreign") in shown(store)
+    kept = dataclasses.replace(small.files[0], role="draft")
+    store.add(dataclasses.replace(manifest, files=(*manifest.files, kept)))
+    assert shown(store) == [("org/model:Q4_0", "complete")]
+    assert one(store, "org/model:Q4_0").companions == ("small-Q8_0.gguf",)
 
 
 def test_a_cache_with_other_things_in_it(repo, pulled, store, home):

@@ -409,6 +409,8 @@ def loose(place: RepoCache) -> dict[str, Path]:
 def test_what_lies_about_goes_unless_a_download_is_running(repo, pulled, store, cache):
     manifest = pulled("org/model:Q4_0")
     files = loose(manifest.place)
+    assert not gc(store, dry_run=True).removal.files.count(files["orphan"])  # a program without locks may be about to link it
+    manifest.place.lock("d4" * 32).touch()
     with locked_if_free(manifest.place.lock("a1" * 32)) as free:
         assert free
         told = gc(store, dry_run=True)
@@ -491,6 +493,31 @@ def test_by_age_and_by_size_those_go_that_were_not_used_for_long(hub, repo, pull
     assert found.reasons == {"org/old:Q4_0": "not used for 10 days, and the limit is exceeded"}
     with pytest.raises(InvalidRequestError, match="max_bytes"):
         gc(store, max_bytes=-1)
+
+
+def test_links_that_lead_nowhere_go(hub, repo, pulled, store, cache):
+    """What llama.cpp's own removal leaves, and hides the whole repository from the Hub's client."""
+    broken = pulled("org/model:Q8_0")
+    broken.place.blob(broken.files[0].file.sha256).unlink()
+    place = llama_cpp(cache, "org/other", "1" * 40, {"a-Q4_0.gguf": b"GGUF", "b-Q4_0.gguf": b"GGUF!"})
+    for path in place.blobs.iterdir():
+        path.unlink()
+    assert len(seen()["warnings"]) == 2
+    found = gc(store)
+    assert {path.name for path in found.removal.files} == {"a-Q4_0.gguf", "b-Q4_0.gguf", "main"}
+    assert not place.folder.exists()
+    assert dangling(cache) == [broken.first("model")]  # by which a repair knows it
+    remove(store, ["org/model"])
+    assert seen()["warnings"] == []
+
+
+def test_half_a_set_of_another_program_goes_with_its_lost_links(store, cache, gguf):
+    shards = {f"big-Q4_0-{n + 1:05d}-of-00003.gguf": gguf("big", shard=(n, 3)) for n in range(2)}
+    place = llama_cpp(cache, "org/big", "1" * 40, shards)
+    next(iter(place.snapshot("1" * 40).glob("*00002*"))).resolve().unlink()
+    assert [(one.reference, one.state) for one in models_here(store) if one.repo] == [("org/big:Q4_0", "partial")]
+    removed(store, cache, "org/big:Q4_0")
+    assert not place.folder.exists()
 
 
 # ---- several processes, and one that ends in the middle
