@@ -137,6 +137,14 @@ class IncompleteSetError(HubError):
     """A model in several files lacks some of them, or they do not belong together; the message names them."""
 
 
+class PinnedError(HubError):
+    """A model is pinned, and so not removed; unpin it first, or remove it by force."""
+
+
+class InUseError(HubError):
+    """A model that is to be removed is in use by a program; the message names it."""
+
+
 class DiskSpaceError(HubError, OSError):
     """The file system lacks room.
 

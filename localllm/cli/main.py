@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import localllm
-from localllm.cli import exits, hub
+from localllm.cli import exits, hub, keep
 from localllm.cli.ps import ps
 from localllm.errors import InvalidRequestError, LocalLLMError
 
@@ -213,6 +213,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
 
 
 app.command()(ps)
+keep.register(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -177,6 +177,8 @@ class _Download:
             found = self._in_snapshot()
             if found is not None:
                 return found
+            # While this one waited, the folders may have been removed with the last model in them.
+            self.place.prepare(self.commit, self.file.path, self.checksum)
             if self._in_blobs() is None:
                 self._fetch()
             else:

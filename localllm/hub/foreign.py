@@ -54,14 +54,16 @@ def foreign_models(cache: Path, repo: str) -> list[Foreign]:
         repo: str, in whatever case.
     """
     own = next((name for name in repositories(cache) if name.lower() == repo.lower()), None)
-    if own is None:
-        return []
-    place = RepoCache.of(own, cache)
+    return sets_in(RepoCache(cache, own)) if own is not None else []
+
+
+def sets_in(place: RepoCache) -> list[Foreign]:
+    """All sets of GGUF files of one repository, in any snapshot; those that a branch means come first."""
     refs = _refs(place)
     found = []
     for commit in _commits(place):
         revisions = tuple(name for name, meant in refs.items() if meant == commit)
-        listing = Listing(own, revisions[0] if revisions else commit, commit, snapshot_files(place, commit))
+        listing = Listing(place.repo, revisions[0] if revisions else commit, commit, snapshot_files(place, commit))
         found += [Foreign(place, commit, revisions, files) for files in file_sets(listing)]
     return sorted(found, key=lambda one: ("main" not in one.revisions, not one.revisions))
 

@@ -214,6 +214,34 @@ def locked(path: Path, cancel: CancelToken, waiting: Callable[[], None]) -> Iter
         lock.release()
 
 
+@contextlib.contextmanager
+def locked_if_free(path: Path) -> Iterator[bool]:
+    """Holds a lock without waiting for it; tells whether it does, or somebody else has it.
+
+    Args:
+        path: from `RepoCache.lock`.
+    """
+    import filelock
+
+    lock: filelock.BaseFileLock = filelock.FileLock(path, mode=_LOCK_MODE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except NotImplementedError:  # as in `locked`
+            lock = filelock.SoftFileLock(path, mode=_LOCK_MODE)
+            lock.acquire(blocking=False)
+    except filelock.Timeout:
+        yield False
+        return
+    except OSError as error:
+        raise unusable(path.parent, error) from None
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
 def _n_bytes(path: Path) -> int | None:
     """Size of the regular file that a path leads to; None if it leads to none."""
     try:

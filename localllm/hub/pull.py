@@ -143,11 +143,14 @@ def _carry_out(
         endpoint=made.endpoint,
         asked=made.reference,
     )
-    headers = {role: _checked(manifest, role) for role in ("model", "projector", "draft") if manifest.paths(role)}
-    template = headers["model"].chat_template
-    before = _before(store, manifest)
-    manifest = _with_template(manifest, template)
-    store.add(manifest)
+    with store.changing():  # nobody removes files from here on until the record protects them
+        if missing := manifest.missing():
+            raise HubError(f"{manifest.reference}: {missing[0].path} was removed meanwhile by another program; pull it again")
+        headers = {role: _checked(manifest, role) for role in ("model", "projector", "draft") if manifest.paths(role)}
+        template = headers["model"].chat_template
+        before = _before(store, manifest)
+        manifest = _with_template(manifest, template)
+        store.add(manifest)
     path = manifest.first("model")
     assert path is not None
     diff = _template_diff(before, manifest, template)

@@ -79,13 +79,20 @@ class Store:
                 found.append((path, str(error)))
         return found
 
-    def add(self, manifest: Manifest) -> None:
+    def add(self, manifest: Manifest, *, whole: bool = False) -> None:
         """Keeps a record; one of the same commit and files is replaced, and stays pinned if it was.
 
+        Args:
+            manifest: Manifest.
+            whole: bool, only if all its files are there now.
+
         Raises:
-            HubError: The folder cannot be written.
+            HubError: The folder cannot be written, or files were to be there and were removed meanwhile.
         """
         with self.changing():
+            # Whoever removes models holds the same lock: a record never names what has just gone.
+            if whole and (missing := manifest.missing()):
+                raise HubError(f"{manifest.reference}: {missing[0].path} was removed meanwhile by another program; pull it again")
             before = self._read(manifest.key)
             pinned = manifest.pinned or (before is not None and before.pinned)
             self._write(dataclasses.replace(manifest, pinned=pinned))
@@ -106,10 +113,17 @@ class Store:
             return changed
 
     def forget(self, manifest: Manifest) -> None:
-        """Removes a record, not the files."""
+        """Removes a record, not the files.
+
+        Raises:
+            HubError: The folder cannot be written.
+        """
         with self.changing():
-            for suffix in (_RECORD, _USED):
-                self._path(manifest.key, suffix).unlink(missing_ok=True)
+            try:
+                for suffix in (_USED, _RECORD):
+                    self._path(manifest.key, suffix).unlink(missing_ok=True)
+            except OSError as error:
+                raise _unwritable(self.folder, error) from error
 
     def touch(self, manifest: Manifest) -> None:
         """Notes that a model is used now. A folder that cannot be written is no reason to fail."""
@@ -136,14 +150,15 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder / ".lock", timeout=_PATIENCE_SECONDS, is_singleton=True)
-            with lock:
-                yield
+            lock.acquire()
         except Timeout:
             raise HubError(f"{folder}: another program has been changing records for {_PATIENCE_SECONDS} s; try again") from None
         except OSError as error:
-            if isinstance(error, HubError):
-                raise
-            raise HubError(f"{folder}: {error.strerror or error}; mend that, or set LOCALLLM_HOME to another folder") from error
+            raise _unwritable(folder, error) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     # ---- finding
 
@@ -163,22 +178,28 @@ class Store:
             reference: Reference, of the source "hub".
             whole: bool, only one all of whose files are there.
         """
+        return next((one for one in self.find_manifests(reference) if not whole or not one.missing()), None)
+
+    def find_manifests(self, reference: Reference) -> list[Manifest]:
+        """All records that a reference means, whole or not: those that were pulled for it first, then the newest."""
         same = [one for one in self.manifests() if _is_of(one, reference)]
         meant = _meant(reference, same, lambda manifest: parse_name(manifest.paths("model")[0]))
         asked = str(reference)
-        meant.sort(key=lambda manifest: manifest.asked != asked)
-        return next((one for one in meant if not whole or not one.missing()), None)
+        return sorted(meant, key=lambda manifest: manifest.asked != asked)
 
     def find_foreign(self, reference: Reference) -> Foreign | None:
         """What another program left in the cache, if it is whole by its names and headers."""
+        meant = [one for one in self.find_foreigns(reference) if one.files.is_complete and one.files.name.role == "model"]
+        return next((one for one in meant if is_sound(one)), None)
+
+    def find_foreigns(self, reference: Reference) -> list[Foreign]:
+        """All sets of files in the cache that a reference means, whole or not; those that a branch means come first."""
         if reference.endpoint:  # the cache does not tell where it is from
-            return None
+            return []
         found = foreign_models(self.cache, reference.name)
         if reference.revision:
             found = [one for one in found if reference.revision in (one.commit, *one.revisions) or _begins(one, reference)]
-        meant = _meant(reference, found, lambda one: one.files.name)
-        meant = [one for one in meant if one.files.is_complete and one.files.name.role == "model"]
-        return next((one for one in meant if _is_sound(one)), None)
+        return _meant(reference, found, lambda one: one.files.name)
 
     # ---- inside
 
@@ -200,13 +221,20 @@ class Store:
             return None
 
     def _write(self, manifest: Manifest) -> None:
-        write_atomically(self._path(manifest.key, _RECORD), manifest.to_bytes(), sync=True)
+        try:
+            write_atomically(self._path(manifest.key, _RECORD), manifest.to_bytes(), sync=True)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
 
     def _located(self, manifest: Manifest) -> Manifest:
         """The record with the cache where its files are now, if that was moved as a whole."""
         if manifest.place.folder.is_dir() or not dataclasses.replace(manifest, cache=self.cache).place.folder.is_dir():
             return manifest
         return dataclasses.replace(manifest, cache=self.cache)
+
+
+def _unwritable(folder: Path, error: OSError) -> HubError:
+    return HubError(f"{folder}: {error.strerror or error}; mend that, or set LOCALLLM_HOME to another folder")
 
 
 def _is_of(manifest: Manifest, reference: Reference) -> bool:
@@ -237,7 +265,8 @@ def _paths(found: Manifest | Foreign) -> tuple[str, ...]:
     return found.paths("model") if isinstance(found, Manifest) else tuple(file.path for file in found.files.files)
 
 
-def _is_sound(found: Foreign) -> bool:
+def is_sound(found: Foreign) -> bool:
+    """Whether a set's headers say that it is a model, and all of it."""
     from localllm.hub.gguf import read_model
 
     try:
