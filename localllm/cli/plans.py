@@ -25,9 +25,8 @@ def summary(plan: Plan) -> str:
     lines += plan.companions
     names = ", ".join(kept.file.path for kept in plan.files[:6]) + (", ..." if len(plan.files) > 6 else "")
     lines.append(f"{len(plan.files)} file{'s' if len(plan.files) > 1 else ''}: {names}")
-    lines.append(
-        f"{size_text(plan.fetch_bytes)} of {size_text(plan.n_bytes)} to fetch, {size_text(plan.disk_free_bytes)} free in {plan.cache}"
-    )
+    fetched = f"{size_text(plan.fetch_bytes)} of {size_text(plan.n_bytes)} to fetch"
+    lines.append(f"{fetched}, {size_text(plan.disk_free_bytes)} free in {plan.cache}")
     memory = plan.memory
     parts = [
         ("weights", memory.weights_bytes),
