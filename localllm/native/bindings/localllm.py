@@ -33,7 +33,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 6
+LM_ABI_VERSION = 7
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -231,6 +231,8 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_parser_parse": (c_int, (lm_parser_p, c_char_p, c_size_t, c_bool, POINTER(POINTER(c_char)))),
     "lm_schema_to_grammar": (c_int, (c_char_p, POINTER(POINTER(c_char)))),
     "lm_grammar_check": (c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_bool), POINTER(c_size_t))),
+    "lm_speed_types": (c_int, (POINTER(POINTER(c_char)),)),
+    "lm_speed_matrix": (c_int, (c_char_p, c_int32, POINTER(POINTER(c_char)))),
     "lm_bench_loop": (
         c_int,
         (

@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 6
+#define LM_ABI_VERSION 7
 
 #ifdef __cplusplus
 extern "C" {
@@ -322,6 +322,17 @@ LM_API enum lm_status lm_schema_to_grammar(const char * json, char ** out);
 // no grammar; the message begins with line and column.
 LM_API enum lm_status lm_grammar_check(const char * grammar, const char * text, size_t size, bool * whole,
                                        size_t * taken);
+
+// ---- speed ---------------------------------------------------------------------------------------------------------
+
+// The tensor types that can be timed, by their names in capitals: ["F32", "F16", ...].
+LM_API enum lm_status lm_speed_types(char ** out);
+
+// Times products with matrices of one type on the CPU, in the memory where llama.cpp would keep them:
+// {"type", "repacked", "buffer", "flops_per_second", "bytes_per_second"}. "flops_per_second": of a batch of 512
+// columns, two for each weight and column. "bytes_per_second": of weights that are not in any cache, read for one
+// column. "repacked": in a layout of the CPU's own. Takes up to two seconds and 200 MB.
+LM_API enum lm_status lm_speed_matrix(const char * type, int32_t n_threads, char ** out);
 
 // ---- bench ---------------------------------------------------------------------------------------------------------
 
