@@ -233,6 +233,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_grammar_check": (c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_bool), POINTER(c_size_t))),
     "lm_speed_types": (c_int, (POINTER(POINTER(c_char)),)),
     "lm_speed_matrix": (c_int, (c_char_p, c_int32, POINTER(POINTER(c_char)))),
+    "lm_speed_layer": (c_int, (c_int32, POINTER(POINTER(c_char)))),
     "lm_bench_loop": (
         c_int,
         (

@@ -325,14 +325,21 @@ LM_API enum lm_status lm_grammar_check(const char * grammar, const char * text, 
 
 // ---- speed ---------------------------------------------------------------------------------------------------------
 
-// The tensor types that can be timed, by their names in capitals: ["F32", "F16", ...].
+// The tensor types that can be timed, by their names in capitals, and where llama.cpp keeps matrices of them when the
+// CPU computes: [{"type", "repacked", "buffer"}, ...]. "repacked": in a layout of the CPU's own.
 LM_API enum lm_status lm_speed_types(char ** out);
 
-// Times products with matrices of one type on the CPU, in the memory where llama.cpp would keep them:
-// {"type", "repacked", "buffer", "flops_per_second", "bytes_per_second"}. "flops_per_second": of a batch of 512
-// columns, two for each weight and column. "bytes_per_second": of weights that are not in any cache, read for one
-// column. "repacked": in a layout of the CPU's own. Takes up to two seconds and 200 MB.
+// Times products with matrices of one type on the CPU: {"type", "repacked", "buffer", "flops_per_second",
+// "bytes_per_second"}. "flops_per_second": of a batch of 512 columns, two for each weight and column.
+// "bytes_per_second": of weights that are not in any cache, read for one column. Takes up to three seconds and 200 MB.
 LM_API enum lm_status lm_speed_matrix(const char * type, int32_t n_threads, char ** out);
+
+// Times the rest of a layer on the CPU, in seconds:
+// "layer_seconds": for one token, all but the matrices and the look back: small operations, and threads that wait;
+// "attention_seconds": for one token, for each value of its queries and each cell of the cache;
+// "batch_attention_seconds": the same for each of a batch of 512 tokens;
+// "pass_seconds": for each value of a batch of 512 tokens that is normalized, scaled and added.
+LM_API enum lm_status lm_speed_layer(int32_t n_threads, char ** out);
 
 // ---- bench ---------------------------------------------------------------------------------------------------------
 
