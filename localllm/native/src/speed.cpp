@@ -40,12 +40,15 @@ double seconds_since(seconds_clock::time_point begin) {
     return std::chrono::duration<double>(seconds_clock::now() - begin).count();
 }
 
-// The median of a few runs; the first, in which memory is touched for the first time, does not count.
-double median_seconds(const std::function<void()> & run) {
+// The median of a few runs; the first, in which memory is touched for the first time, does not count. `prepare` comes
+// before each and is not timed.
+double median_seconds(
+    const std::function<void()> & run, int repetitions = REPETITIONS, const std::function<void()> & prepare = [] {}) {
     run();
     std::vector<double> seconds;
     double total = 0;
-    for (int i = 0; i < REPETITIONS && (i == 0 || total < LONG_SECONDS); i++) {
+    for (int i = 0; i < repetitions && (i == 0 || total < LONG_SECONDS); i++) {
+        prepare();
         const auto begin = seconds_clock::now();
         run();
         seconds.push_back(seconds_since(begin));
@@ -54,6 +57,19 @@ double median_seconds(const std::function<void()> & run) {
     std::sort(seconds.begin(), seconds.end());
     return seconds[seconds.size() / 2];
 }
+
+// Puts other memory into the caches, as a real model's weights do between two looks at the same layer.
+class eviction {
+  public:
+    void operator()() {
+        for (size_t at = 0; at < bytes_.size(); at += 64) {
+            bytes_[at]++;
+        }
+    }
+
+  private:
+    std::vector<uint8_t> bytes_ = std::vector<uint8_t>(STREAMED_BYTES);
+};
 
 std::string type_name(ggml_type type) {
     std::string name = ggml_type_name(type);
@@ -287,7 +303,7 @@ constexpr shape SMALL = {/*n_layer=*/6, /*n_embd=*/256, /*n_head=*/4, /*n_head_k
 constexpr shape MANY_HEADS = {/*n_layer=*/4, /*n_embd=*/64, /*n_head=*/12, /*n_head_kv=*/4, /*n_ff=*/64};
 constexpr int32_t FAR_TOKENS = 1024; // how far back attention looks when its cost is measured
 constexpr int32_t NEAR_TOKENS = 8;
-constexpr int32_t STEPS = 8;
+constexpr int STEPS = 17; // of one token each
 
 gguf_ptr metadata_of(const shape & model) {
     gguf_ptr keys(gguf_init_empty());
@@ -323,7 +339,7 @@ void set_some_values(ggml_tensor * tensor, void *) {
 // Runs an invented model on the CPU, as llama.cpp runs any.
 class layers {
   public:
-    layers(const shape & model, int32_t n_threads) {
+    layers(const shape & model, int32_t n_threads, const std::function<void()> & evict) : evict_(evict) {
         lm_error_capture errors;
         const gguf_ptr keys = metadata_of(model);
         ggml_backend_dev_t no_devices[] = {nullptr};
@@ -352,14 +368,11 @@ class layers {
         for (int32_t at = 0; at < n_past; at += BATCH) {
             decode(std::min<int32_t>(BATCH, n_past - at));
         }
-        const int32_t n_steps = n_tokens == 1 ? STEPS : 1;
-        return median_seconds([&] {
-                   for (int32_t i = 0; i < n_steps; i++) {
-                       decode(n_tokens);
-                   }
-                   llama_memory_seq_rm(llama_get_memory(ctx_.get()), 0, n_past, -1);
-               }) /
-               n_steps;
+        const auto run = [&] {
+            decode(n_tokens);
+            llama_memory_seq_rm(llama_get_memory(ctx_.get()), 0, n_past, -1);
+        };
+        return n_tokens == 1 ? median_seconds(run, STEPS, evict_) : median_seconds(run);
     }
 
   private:
@@ -372,10 +385,11 @@ class layers {
 
     llama_model_ptr model_;
     llama_context_ptr ctx_;
+    std::function<void()> evict_;
 };
 
 // Seconds of the matrix products that one token takes in a model, and of nothing else.
-double bare_seconds(machine & cpu, const shape & model) {
+double bare_seconds(machine & cpu, const shape & model, const std::function<void()> & evict) {
     const int32_t heads = model.n_head * HEAD_WIDTH, heads_kv = model.n_head_kv * HEAD_WIDTH;
     const std::pair<int32_t, int32_t> matrices_of_layer[] = {
         {model.n_embd, heads},      {model.n_embd, heads_kv},   {model.n_embd, heads_kv},   {heads, model.n_embd},
@@ -408,12 +422,7 @@ double bare_seconds(machine & cpu, const shape & model) {
     for (ggml_tensor * input : inputs) {
         set_some_values(input, nullptr);
     }
-    return median_seconds([&] {
-               for (int32_t i = 0; i < STEPS; i++) {
-                   cpu.compute(graph);
-               }
-           }) /
-           STEPS;
+    return median_seconds([&] { cpu.compute(graph); }, STEPS, evict);
 }
 
 // Seconds for each value that is normalized, scaled and added, in a batch.
@@ -487,10 +496,12 @@ lm_status lm_speed_layer(int32_t n_threads, char ** out) {
         lm_require(out, "out: NULL");
         require_threads(n_threads);
         machine cpu(n_threads);
-        layers small(SMALL, n_threads);
+        eviction other_memory;
+        const std::function<void()> evict = [&] { other_memory(); };
+        layers small(SMALL, n_threads, evict);
         const double step = small.seconds(1, NEAR_TOKENS);
-        const double bare = bare_seconds(cpu, SMALL);
-        layers heads(MANY_HEADS, n_threads);
+        const double bare = bare_seconds(cpu, SMALL, evict);
+        layers heads(MANY_HEADS, n_threads, evict);
         const double near = heads.seconds(1, NEAR_TOKENS);
         const double far = heads.seconds(1, FAR_TOKENS);
         const double batch = heads.seconds(BATCH, 0);
