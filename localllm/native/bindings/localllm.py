@@ -234,6 +234,9 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_speed_types": (c_int, (POINTER(POINTER(c_char)),)),
     "lm_speed_matrix": (c_int, (c_char_p, c_int32, POINTER(POINTER(c_char)))),
     "lm_speed_layer": (c_int, (c_int32, POINTER(POINTER(c_char)))),
+    "lm_quantize_types": (c_int, (POINTER(POINTER(c_char)),)),
+    "lm_quantize_plan": (c_int, (c_char_p, POINTER(POINTER(c_char)))),
+    "lm_quantize": (c_int, (c_char_p, c_char_p, c_char_p, c_int32, c_char_p, POINTER(c_int32))),
     "lm_bench_loop": (
         c_int,
         (

@@ -341,6 +341,21 @@ LM_API enum lm_status lm_speed_matrix(const char * type, int32_t n_threads, char
 // "pass_seconds": for each value of a batch of 512 tokens that is normalized, scaled and added.
 LM_API enum lm_status lm_speed_layer(int32_t n_threads, char ** out);
 
+// ---- quantize ------------------------------------------------------------------------------------------------------
+
+// The mixtures of tensor types that a model can be written in without an importance matrix: ["Q4_0", "Q4_K_M", ...].
+LM_API enum lm_status lm_quantize_types(char ** out);
+
+// Which type each tensor would have in each mixture: {"Q4_0": {"token_embd.weight": "Q6_K", ...}, ...}. `path` is the
+// model's only or first file. Reads no weights.
+LM_API enum lm_status lm_quantize_plan(const char * path, char ** out);
+
+// Writes a model in another mixture to `output`, which is replaced; after a failure a part of it can be left there.
+// `metadata`: a JSON object of strings that are put into the file, of fewer than 128 bytes each. `abort`, if not NULL,
+// points to a number that stops it before the next tensor when it becomes other than 0: LM_ABORTED.
+LM_API enum lm_status lm_quantize(const char * path, const char * output, const char * type, int32_t n_threads,
+                                  const char * metadata, const int32_t * abort);
+
 // ---- bench ---------------------------------------------------------------------------------------------------------
 
 // The bare loop that the engine is compared with: prefill `tokens`, then `n_generate` greedy steps of llama_decode and
