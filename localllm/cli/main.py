@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import localllm
+from localllm.cli.optimize import command as optimize_command
 from localllm.errors import InvalidRequestError, LocalLLMError, ModelError, NativeLibraryError
 
 EXIT_ERROR, EXIT_USAGE, EXIT_MODEL, EXIT_NATIVE, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
@@ -207,6 +208,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         print_report(report)
     if report["problems"]:
         raise typer.Exit(EXIT_NATIVE)
+
+
+app.command("optimize")(optimize_command)
 
 
 def _show_version(wanted: bool) -> None:

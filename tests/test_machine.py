@@ -1,0 +1,111 @@
+"""Rates of this machine: measured once, kept, and measured again when they cannot be used."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from localllm import machine
+from localllm.errors import InvalidRequestError
+from localllm.hub.speed import Rates
+from localllm.native.library import Native
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Counts calls of the library; a short list of types stands for all, because each takes a while to measure."""
+    counted = []
+    call = Native.json_call
+
+    def count(self, function, *arguments, **options):
+        counted.append(function)
+        found = call(self, function, *arguments, **options)
+        return [entry for entry in found if entry["type"] in ("Q4_0", "Q4_1")] if function == "lm_speed_types" else found
+
+    monkeypatch.setattr(Native, "json_call", count)
+    return lambda: [name for name in counted if name in ("lm_speed_matrix", "lm_speed_layer")]
+
+
+def kept(home):
+    (path,) = (home / "machine").glob("rates-*.json")
+    return path
+
+
+def test_rates_are_measured_once_and_kept(home, calls):
+    steps = []
+    first = machine.rates(n_threads=1, progress=lambda done, total: steps.append((done, total)))
+    measured = len(calls())
+    assert measured == 6 and steps == [(at, 6) for at in range(1, 7)]
+    assert {rate.type for rate in first.types} == {"Q4_0", "Q4_1"} and first.n_threads == 1 and first.cpu
+    assert machine.rates(n_threads=1) == first and len(calls()) == measured
+    data = json.loads(kept(home).read_text())
+    assert data["key"]["threads"] == 1 and data["key"]["llama.cpp"]
+    assert machine.rates(n_threads=1, refresh=True) != first or len(calls()) > measured
+
+
+@pytest.mark.parametrize("damage", ["", "{", "null", '{"key": {}}', "\udcff", "KEY", "RATES"])
+def test_a_damaged_file_is_measured_again_and_said(home, calls, caplog, damage):
+    machine.rates(n_threads=1)
+    path, before = kept(home), len(calls())
+    data = json.loads(path.read_text())
+    if damage == "KEY":
+        data["key"]["cpu"] = "another"
+    if damage == "RATES":
+        data["rates"]["types"][0]["flops_per_second"] = -1
+    text = json.dumps(data) if damage in ("KEY", "RATES") else damage
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with caplog.at_level(logging.WARNING, "localllm.machine"):
+        found = machine.rates(n_threads=1)
+    assert len(calls()) == 2 * before
+    assert "measured again" in caplog.text and str(path) in caplog.text
+    assert Rates.from_json(json.dumps(json.loads(path.read_text())["rates"])) == found
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_keeping(home, calls, caplog):
+    home.write_text("a file where the folder should be")
+    with caplog.at_level(logging.WARNING, "localllm.machine"):
+        assert machine.rates(n_threads=1).types
+    assert "measured again next time" in caplog.text and home.read_text().startswith("a file")
+
+
+@pytest.mark.parametrize("n_threads", [-1, 513, True, 1.5, "2"])
+def test_wrong_threads_are_refused(home, n_threads):
+    with pytest.raises(InvalidRequestError, match="^n_threads: "):
+        machine.rates(n_threads=n_threads)
+    assert not home.exists()
+
+
+def test_two_processes_at_once_agree(home, tmp_path):
+    program = (
+        "from localllm.native.library import Native\n"
+        "call = Native.json_call\n"
+        "def few(self, function, *arguments, **options):\n"
+        "    found = call(self, function, *arguments, **options)\n"
+        "    if function == 'lm_speed_matrix': print('measured')\n"
+        "    return found[:1] if function == 'lm_speed_types' else found\n"
+        "Native.json_call = few\n"
+        "from localllm import machine\n"
+        "print(hash(machine.rates(n_threads=1).to_json().encode()))\n"
+    )
+    command = [sys.executable, "-c", program]
+    env = {**os.environ, "PYTHONHASHSEED": "1"}
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(3)]
+    lines = [process.communicate(timeout=120)[0].split() for process in running]
+    assert len({answer[-1] for answer in lines}) == 1
+    assert sorted(len(answer) for answer in lines) == [1, 1, 3]  # one has measured, twice; the others have waited for it
+    assert [process.returncode for process in running] == [0, 0, 0]
+
+
+def test_repacked_types_are_those_of_the_rates(home, calls):
+    assert machine.rates(n_threads=1).repacked == machine.repacked_types()
