@@ -53,7 +53,7 @@ def rates(*, n_threads: int | None = None, refresh: bool = False, progress: Rate
     if isinstance(n_threads, bool) or not isinstance(threads, int) or not 1 <= threads <= _MAX_THREADS:
         raise InvalidRequestError(f"n_threads: {n_threads!r} is not an integer from 0 to {_MAX_THREADS}")
     key = _key(threads)
-    path = home() / _FOLDER / f"rates-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
+    path = _path(key)
     if not refresh and (found := _read(path, key)):
         return found
     with _alone(path):
@@ -90,6 +90,10 @@ def _key(threads: int) -> dict[str, Any]:
         "abi": build["abi"],
         "llama.cpp": build["llama_commit"],
     }
+
+
+def _path(key: dict[str, Any]) -> Path:
+    return home() / _FOLDER / f"rates-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
 
 
 def _measure(threads: int, cpu: str, progress: RatesProgress | None) -> Rates:

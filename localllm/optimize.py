@@ -262,8 +262,9 @@ def _best(header: Header, results: dict[str, Header], before: Speed, speeds: dic
 
 
 def _main_type(mixture: str) -> str:
-    """The tensor type that a mixture is named after: Q4_K of Q4_K_M."""
-    return next(name for name in (mixture, mixture.rpartition("_")[0]) if name in _BLOCKS)
+    """The tensor type that a mixture is named after: Q4_K of Q4_K_M, but IQ3_S of IQ3_M."""
+    names = (mixture, mixture.rpartition("_")[0], f"{mixture.rpartition('_')[0]}_S")
+    return next(name for name in names if name in _BLOCKS)
 
 
 def _bits(type_name: str) -> float:
@@ -389,9 +390,13 @@ def _size(path: Path) -> int:
 
 
 def _verify(plan: OptimizePlan, temporary: Path) -> None:
-    written = {tensor.name: (tensor.shape, tensor.type) for tensor in read_header(temporary).tensors}
-    if written != {tensor.name: (tensor.shape, tensor.type) for tensor in plan.result.tensors}:
+    if _described(read_header(temporary)) != _described(plan.result):
         raise ModelFileError(None, "llama.cpp has written other tensors than planned; please report this", str(plan.source))
+
+
+def _described(header: Header) -> dict[str, tuple[str, int, int]]:
+    """The tensors, but for what writing may change: their order, and dimensions of 1 at the end of a shape."""
+    return {tensor.name: (tensor.type, tensor.shape[0], tensor.n_elements) for tensor in header.tensors}
 
 
 def _sync(path: Path) -> None:
