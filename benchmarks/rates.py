@@ -22,6 +22,7 @@ from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.params import context_params, model_params
 from localllm.hub.gguf import Header, read_header
 from localllm.hub.speed import Rates, TypeRate, expected
+from localllm.machine import others_seconds
 from localllm.native.handles import Context, Model
 from localllm.native.library import load
 
@@ -53,16 +54,6 @@ def measured_rates(names: list[str], threads: int) -> Rates:
     found = [native.json_call("lm_speed_matrix", name.encode(), threads) for name in names]
     types = [TypeRate(one["type"], one["repacked"], one["flops_per_second"], one["bytes_per_second"]) for one in found]
     return Rates(types=tuple(types), n_threads=threads, **native.json_call("lm_speed_layer", threads))
-
-
-def busy_seconds() -> float:
-    """CPU seconds of other processes since the machine started; 0.0 where the kernel does not tell."""
-    try:
-        fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]]
-    except OSError:
-        return 0.0
-    times = os.times()
-    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK") - times.user - times.system
 
 
 def one_round(versions: dict[str, Version], names: list[str], threads: int) -> dict[str, dict[str, float]]:
@@ -104,9 +95,9 @@ def main() -> None:
         one_round(versions, names, options.threads)
         rounds: list[dict[str, Any]] = []
         for _ in range(options.rounds):
-            before, start = busy_seconds(), os.times().elapsed
+            before, start = others_seconds(), os.times().elapsed
             figures = one_round(versions, names, options.threads)
-            rounds.append({"others": (busy_seconds() - before) / (os.times().elapsed - start), **figures})
+            rounds.append({"others": (others_seconds() - before) / (os.times().elapsed - start), **figures})
     report(list(versions), rounds)
     if options.json:
         options.json.write_text(json.dumps(rounds, indent=1) + "\n")

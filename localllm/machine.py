@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ logger = logging.getLogger("localllm.machine")
 _FOLDER = "machine"
 _MAX_THREADS = 512  # as lm_speed_matrix has it
 _ROUNDS = 2  # the better of two that are some seconds apart: what else runs on a machine comes and goes
+_STAT = Path("/proc/stat")
+_QUIET_CPUS = 0.25
 _PATIENCE_SECONDS = 60  # for another process that is measuring: two at once would measure each other
 
 #: Is told how many measurements are done, and of how many.
@@ -60,7 +64,14 @@ def rates(*, n_threads: int | None = None, refresh: bool = False, progress: Rate
         # Somebody else may have measured while we waited.
         if not refresh and (found := _read(path, key)):
             return found
+        busy, begin = others_seconds(), time.monotonic()
         measured = _measure(threads, str(key["cpu"]), progress)
+        others = (others_seconds() - busy) / (time.monotonic() - begin)
+        if others > _QUIET_CPUS:
+            logger.warning(
+                "rates were measured while other programs kept %.1f CPUs busy, and are too low: measure again in a quiet moment",
+                others,
+            )
         _write(path, key, measured)
         return measured
 
@@ -74,6 +85,17 @@ def repacked_types() -> frozenset[str]:
     from localllm.native.library import load
 
     return frozenset(entry["type"] for entry in load().json_call("lm_speed_types") if entry["repacked"])
+
+
+def others_seconds() -> float:
+    """CPU seconds that other processes have used since the machine started; 0.0 where the kernel does not tell."""
+    try:
+        # proc(5)
+        user, nice, system, _, _, irq, softirq = map(int, _STAT.read_text().split("\n", 1)[0].split()[1:8])
+    except (OSError, ValueError):
+        return 0.0
+    own = os.times()
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK") - own.user - own.system
 
 
 def _key(threads: int) -> dict[str, Any]:

@@ -125,5 +125,14 @@ def test_two_processes_at_once_agree(home, tmp_path):
     assert [process.returncode for process in running] == [0, 0, 0]
 
 
+def test_what_other_programs_use_is_told_apart_from_our_own(monkeypatch, tmp_path):
+    used = machine.others_seconds()
+    assert used > 0 or not machine._STAT.exists()
+    for text in ("", "cpu", "cpu a b c", "cpu 1 2 3 4 5 6 7 8 9 10\nintr 5"):
+        (tmp_path / "stat").write_text(text)
+        monkeypatch.setattr(machine, "_STAT", tmp_path / "stat")
+        assert machine.others_seconds() <= 0.19 + 1
+
+
 def test_repacked_types_are_those_of_the_rates(home, calls):
     assert {"Q4_0", "Q4_1"} & machine.repacked_types() == machine.rates(n_threads=1).repacked
