@@ -51,6 +51,10 @@ class ModelLoadError(ModelError, RuntimeError):
     """Loading failed for a reason that only llama.cpp knows; its own messages are part of the text."""
 
 
+class NoGainError(ModelError):
+    """No version of the model is expected to be faster on this machine, or it is that version already."""
+
+
 class ContextOverflowError(ModelError, ValueError):
     """The prompt, or prompt and answer, need more tokens than the context holds.
 

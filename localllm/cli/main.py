@@ -11,6 +11,7 @@ import typer
 
 import localllm
 from localllm.cli import exits, hub, keep
+from localllm.cli.optimize import command as optimize
 from localllm.cli.ps import ps
 from localllm.errors import InvalidRequestError, LocalLLMError
 
@@ -213,6 +214,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
 
 
 app.command()(ps)
+app.command("optimize")(optimize)
 keep.register(app)
 
 

@@ -34,7 +34,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 7
+LM_ABI_VERSION = 8
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -245,6 +245,12 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_fit_free": (c_int, (lm_fit_p,)),
     "lm_fit_info": (c_int, (lm_fit_p, POINTER(POINTER(c_char)))),
     "lm_fit_apply": (c_int, (lm_fit_p, POINTER(llama_model_params), POINTER(llama_context_params))),
+    "lm_speed_types": (c_int, (POINTER(POINTER(c_char)),)),
+    "lm_speed_matrix": (c_int, (c_char_p, c_int32, POINTER(POINTER(c_char)))),
+    "lm_speed_layer": (c_int, (c_int32, POINTER(POINTER(c_char)))),
+    "lm_quantize_types": (c_int, (POINTER(POINTER(c_char)),)),
+    "lm_quantize_plan": (c_int, (c_char_p, POINTER(POINTER(c_char)))),
+    "lm_quantize": (c_int, (c_char_p, c_char_p, c_char_p, c_int32, c_char_p, POINTER(c_int32))),
     "lm_bench_loop": (
         c_int,
         (

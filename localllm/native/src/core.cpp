@@ -41,10 +41,17 @@ std::atomic<int32_t> log_level{GGML_LOG_LEVEL_INFO};
 thread_local int32_t last_level = GGML_LOG_LEVEL_INFO;
 thread_local int capture_depth = 0;
 thread_local std::string captured_errors;
+thread_local const volatile int32_t * interrupt_flag = nullptr;
+thread_local bool interrupt_happened = false;
 
 void on_log(ggml_log_level level, const char * text, void *) {
     if (!text) {
         return;
+    }
+    // "[ 12/ 272] blk.0.attn_q.weight ...": no other threads of the quantization run at that moment.
+    if (interrupt_flag && *interrupt_flag != 0 && level == GGML_LOG_LEVEL_INFO && text[0] == '[') {
+        interrupt_happened = true;
+        throw std::runtime_error("it was cancelled");
     }
     if (level == GGML_LOG_LEVEL_CONT) {
         level = static_cast<ggml_log_level>(last_level);
@@ -111,6 +118,19 @@ std::string lm_error_capture::text() const {
         line.pop_back();
     }
     return line;
+}
+
+lm_log_interrupt::lm_log_interrupt(const int32_t * flag) {
+    interrupt_flag = flag;
+    interrupt_happened = false;
+}
+
+lm_log_interrupt::~lm_log_interrupt() {
+    interrupt_flag = nullptr;
+}
+
+bool lm_log_interrupt::happened() const {
+    return interrupt_happened;
 }
 
 void lm_handle_add(const void * handle, const char * kind) {

@@ -51,6 +51,17 @@ class lm_error_capture {
     std::string text() const; // one line, "" if nothing was logged
 };
 
+// While one lives and `*flag` is not 0, the next of llama.cpp's messages about a tensor that it is about to write is
+// thrown back at it as an exception, on this thread: llama_model_quantize has no other way to be stopped.
+class lm_log_interrupt {
+  public:
+    explicit lm_log_interrupt(const int32_t * flag);
+    ~lm_log_interrupt();
+    lm_log_interrupt(const lm_log_interrupt &) = delete;
+    lm_log_interrupt & operator=(const lm_log_interrupt &) = delete;
+    bool happened() const;
+};
+
 // Runs `body` and turns whatever it throws into a status. `fallback` is the status of errors that have none of their
 // own.
 template <typename F> lm_status lm_guard(lm_status fallback, F && body) {

@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 7
+#define LM_ABI_VERSION 8
 
 #ifdef __cplusplus
 extern "C" {
@@ -352,6 +352,39 @@ LM_API enum lm_status lm_fit_info(const lm_fit * fit, char ** out);
 // Writes the choice into parameters for loading; they point into `fit`, which has to outlive the loading.
 LM_API enum lm_status lm_fit_apply(const lm_fit * fit, struct llama_model_params * model,
                                    struct llama_context_params * context);
+
+// ---- speed ---------------------------------------------------------------------------------------------------------
+
+// The tensor types that can be timed, by their names in capitals, and where llama.cpp keeps matrices of them when the
+// CPU computes: [{"type", "repacked", "buffer"}, ...]. "repacked": in a layout of the CPU's own.
+LM_API enum lm_status lm_speed_types(char ** out);
+
+// Times products with matrices of one type on the CPU: {"type", "repacked", "buffer", "flops_per_second",
+// "bytes_per_second"}. "flops_per_second": of a batch of 512 columns, two for each weight and column.
+// "bytes_per_second": of weights that are not in any cache, read for one column. Takes up to three seconds and 200 MB.
+LM_API enum lm_status lm_speed_matrix(const char * type, int32_t n_threads, char ** out);
+
+// Times the rest of a layer on the CPU, in seconds:
+// "layer_seconds": for one token, all but the matrices and the look back: small operations, and threads that wait;
+// "attention_seconds": for one token, for each value of its queries and each cell of the cache;
+// "batch_attention_seconds": the same for each of a batch of 512 tokens;
+// "pass_seconds": for each value of a batch of 512 tokens that is normalized, scaled and added.
+LM_API enum lm_status lm_speed_layer(int32_t n_threads, char ** out);
+
+// ---- quantize ------------------------------------------------------------------------------------------------------
+
+// The mixtures of tensor types that a model can be written in without an importance matrix: ["Q4_0", "Q4_K_M", ...].
+LM_API enum lm_status lm_quantize_types(char ** out);
+
+// Which type each tensor would have in each mixture: {"Q4_0": {"token_embd.weight": "Q6_K", ...}, ...}. `path` is the
+// model's only or first file. Reads no weights.
+LM_API enum lm_status lm_quantize_plan(const char * path, char ** out);
+
+// Writes a model in another mixture to `output`, which is replaced; after a failure a part of it can be left there.
+// `metadata`: a JSON object of strings that are put into the file, of fewer than 128 bytes each. `abort`, if not NULL,
+// points to a number that stops it before the next tensor when it becomes other than 0: LM_ABORTED.
+LM_API enum lm_status lm_quantize(const char * path, const char * output, const char * type, int32_t n_threads,
+                                  const char * metadata, const int32_t * abort);
 
 // ---- bench ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,218 @@
+// How fast this machine computes what a layer consists of beside its matrices.
+#include "speed.h"
+
+#include "guard.h"
+#include "llama-cpp.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr size_t EVICTED_BYTES = 48u << 20;
+
+// Puts other memory into the caches, as a real model's weights do between two looks at the same layer.
+class eviction {
+  public:
+    void operator()() {
+        for (size_t at = 0; at < bytes_.size(); at += 64) {
+            bytes_[at]++;
+        }
+    }
+
+  private:
+    std::vector<uint8_t> bytes_ = std::vector<uint8_t>(EVICTED_BYTES);
+};
+
+// A model of the llama architecture, with weights that mean nothing. Both have 64 values in a head.
+struct shape {
+    int32_t n_layer;
+    int32_t n_embd;
+    int32_t n_head;
+    int32_t n_head_kv;
+    int32_t n_ff;
+};
+
+constexpr int32_t HEAD_WIDTH = 64;
+constexpr int32_t N_VOCAB = 32;
+// Matrices as those of small models, so that the threads of a step wait for one another as long as they do there.
+constexpr shape SMALL = {/*n_layer=*/6, /*n_embd=*/256, /*n_head=*/4, /*n_head_kv=*/2, /*n_ff=*/768};
+// Hardly any matrices, so that the attention is nearly all there is.
+constexpr shape MANY_HEADS = {/*n_layer=*/2, /*n_embd=*/64, /*n_head=*/12, /*n_head_kv=*/4, /*n_ff=*/64};
+constexpr int32_t FAR_TOKENS = 1024; // how far back attention looks when its cost is measured
+constexpr int32_t NEAR_TOKENS = 8;
+constexpr int STEPS = 9; // of one token each
+
+gguf_ptr metadata_of(const shape & model) {
+    gguf_ptr keys(gguf_init_empty());
+    gguf_set_val_str(keys.get(), "general.architecture", "llama");
+    gguf_set_val_str(keys.get(), "tokenizer.ggml.model", "none");
+    const std::pair<const char *, int32_t> numbers[] = {
+        {"llama.vocab_size", N_VOCAB},
+        {"llama.block_count", model.n_layer},
+        {"llama.context_length", 2 * FAR_TOKENS},
+        {"llama.embedding_length", model.n_embd},
+        {"llama.feed_forward_length", model.n_ff},
+        {"llama.attention.head_count", model.n_head},
+        {"llama.attention.head_count_kv", model.n_head_kv},
+        {"llama.attention.key_length", HEAD_WIDTH},
+        {"llama.attention.value_length", HEAD_WIDTH},
+        {"llama.rope.dimension_count", HEAD_WIDTH},
+    };
+    for (const auto & [key, value] : numbers) {
+        gguf_set_val_u32(keys.get(), key, static_cast<uint32_t>(value));
+    }
+    gguf_set_val_f32(keys.get(), "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    return keys;
+}
+
+void set_some_values(ggml_tensor * tensor, void *) {
+    std::vector<float> values = some_values(static_cast<size_t>(ggml_nelements(tensor)));
+    for (float & value : values) {
+        value *= 0.25f;
+    }
+    ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
+}
+
+// Runs an invented model on the CPU, as llama.cpp runs any.
+class layers {
+  public:
+    layers(const shape & model, int32_t n_threads, const std::function<void()> & evict) : evict_(evict) {
+        lm_error_capture errors;
+        const gguf_ptr keys = metadata_of(model);
+        ggml_backend_dev_t no_devices[] = {nullptr};
+        llama_model_params params = llama_model_default_params();
+        params.devices = no_devices;
+        params.n_gpu_layers = 0;
+        model_.reset(llama_model_init_from_user(keys.get(), set_some_values, nullptr, params));
+        llama_context_params options = llama_context_default_params();
+        options.n_ctx = 2 * FAR_TOKENS;
+        options.n_batch = SPEED_BATCH;
+        options.n_ubatch = SPEED_BATCH;
+        options.n_threads = n_threads;
+        options.n_threads_batch = n_threads;
+        options.offload_kqv = false;
+        options.op_offload = false;
+        options.no_perf = true;
+        ctx_.reset(model_ ? llama_init_from_model(model_.get(), options) : nullptr);
+        if (!ctx_) {
+            throw lm_error(LM_INTERNAL, "no model to measure with: " + errors.text());
+        }
+    }
+
+    // Seconds of one call for `n_tokens` that come after `n_past` others.
+    double seconds(int32_t n_tokens, int32_t n_past) {
+        llama_memory_clear(llama_get_memory(ctx_.get()), true);
+        for (int32_t at = 0; at < n_past; at += SPEED_BATCH) {
+            decode(std::min<int32_t>(SPEED_BATCH, n_past - at));
+        }
+        const auto run = [&] {
+            decode(n_tokens);
+            llama_memory_seq_rm(llama_get_memory(ctx_.get()), 0, n_past, -1);
+        };
+        return n_tokens == 1 ? median_seconds(run, STEPS, evict_) : median_seconds(run);
+    }
+
+  private:
+    void decode(int32_t n_tokens) {
+        std::vector<llama_token> tokens(static_cast<size_t>(n_tokens), 1);
+        if (llama_decode(ctx_.get(), llama_batch_get_one(tokens.data(), n_tokens)) != 0) {
+            throw lm_error(LM_DECODE_FAILED, "llama_decode failed");
+        }
+    }
+
+    llama_model_ptr model_;
+    llama_context_ptr ctx_;
+    std::function<void()> evict_;
+};
+
+// Seconds of the matrix products that one token takes in a model, and of nothing else.
+double bare_seconds(machine & cpu, const shape & model, const std::function<void()> & evict) {
+    const int32_t heads = model.n_head * HEAD_WIDTH, heads_kv = model.n_head_kv * HEAD_WIDTH;
+    const std::pair<int32_t, int32_t> matrices_of_layer[] = {
+        {model.n_embd, heads},      {model.n_embd, heads_kv},   {model.n_embd, heads_kv},   {heads, model.n_embd},
+        {model.n_embd, model.n_ff}, {model.n_embd, model.n_ff}, {model.n_ff, model.n_embd},
+    };
+    const size_t n = std::size(matrices_of_layer) * static_cast<size_t>(model.n_layer);
+    const ggml_ptr weights = new_context(n);
+    const ggml_ptr ctx = new_context(3 * n, true);
+    ggml_cgraph * graph = ggml_new_graph_custom(ctx.get(), 3 * n, false);
+    std::vector<ggml_tensor *> inputs;
+    for (int32_t layer = 0; layer < model.n_layer; layer++) {
+        for (const auto & [columns, rows] : matrices_of_layer) {
+            ggml_tensor * matrix = ggml_new_tensor_2d(weights.get(), GGML_TYPE_F32, columns, rows);
+            inputs.push_back(ggml_new_tensor_1d(ctx.get(), GGML_TYPE_F32, columns));
+            ggml_set_input(inputs.back());
+            ggml_build_forward_expand(graph, ggml_mul_mat(ctx.get(), matrix, inputs.back()));
+        }
+    }
+    const ggml_backend_buffer_ptr buffer(
+        ggml_backend_alloc_ctx_tensors_from_buft(weights.get(), ggml_backend_dev_buffer_type(cpu_device())));
+    if (!buffer) {
+        throw std::bad_alloc();
+    }
+    ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    cpu.allocate(graph);
+    for (ggml_tensor * tensor = ggml_get_first_tensor(weights.get()); tensor;
+         tensor = ggml_get_next_tensor(weights.get(), tensor)) {
+        set_some_values(tensor, nullptr);
+    }
+    for (ggml_tensor * input : inputs) {
+        set_some_values(input, nullptr);
+    }
+    return median_seconds([&] { cpu.compute(graph); }, STEPS, evict);
+}
+
+// Seconds for each value that is normalized, scaled and added, in a batch.
+double pass_seconds(machine & cpu) {
+    constexpr int PASSES = 8;
+    const ggml_ptr ctx = new_context(4 * PASSES + 8, true);
+    ggml_tensor * input = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, SPEED_COLUMNS, SPEED_BATCH);
+    ggml_tensor * scale = ggml_new_tensor_1d(ctx.get(), GGML_TYPE_F32, SPEED_COLUMNS);
+    ggml_set_input(input);
+    ggml_set_input(scale);
+    ggml_cgraph * graph = ggml_new_graph_custom(ctx.get(), 4 * PASSES + 8, false);
+    ggml_tensor * sum = input;
+    for (int i = 0; i < PASSES; i++) {
+        ggml_tensor * scaled = ggml_mul(ctx.get(), ggml_rms_norm(ctx.get(), sum, 1e-5f), scale);
+        sum = ggml_add(ctx.get(), scaled, sum);
+    }
+    ggml_build_forward_expand(graph, sum);
+    cpu.allocate(graph);
+    const std::vector<float> values = some_values(SPEED_COLUMNS * SPEED_BATCH);
+    ggml_backend_tensor_set(input, values.data(), 0, values.size() * sizeof(float));
+    ggml_backend_tensor_set(scale, values.data(), 0, SPEED_COLUMNS * sizeof(float));
+    return median_seconds([&] { cpu.compute(graph); }) / (PASSES * SPEED_COLUMNS * SPEED_BATCH);
+}
+
+} // namespace
+
+lm_status lm_speed_layer(int32_t n_threads, char ** out) {
+    return lm_guard(LM_INTERNAL, [&] {
+        lm_require(out, "out: NULL");
+        require_threads(n_threads);
+        machine cpu(n_threads);
+        eviction other_memory;
+        const std::function<void()> evict = [&] { other_memory(); };
+        layers small(SMALL, n_threads, evict);
+        const double step = small.seconds(1, NEAR_TOKENS);
+        const double bare = bare_seconds(cpu, SMALL, evict);
+        layers heads(MANY_HEADS, n_threads, evict);
+        const double near = heads.seconds(1, NEAR_TOKENS);
+        const double far = heads.seconds(1, FAR_TOKENS);
+        const double batch = heads.seconds(SPEED_BATCH, 0);
+        const double far_batch = heads.seconds(SPEED_BATCH, FAR_TOKENS);
+        const double values = MANY_HEADS.n_layer * MANY_HEADS.n_head * HEAD_WIDTH; // of all queries of one token
+        // Noise can make the smaller of two times the larger one; nothing takes no time at all.
+        const auto difference = [](double more, double less) { return std::max(more - less, 0.01 * more); };
+        common_json result = common_json::object();
+        result["layer_seconds"] = difference(step, bare) / SMALL.n_layer;
+        result["attention_seconds"] = difference(far, near) / (values * (FAR_TOKENS - NEAR_TOKENS));
+        result["batch_attention_seconds"] = difference(far_batch, batch) / (values * FAR_TOKENS * SPEED_BATCH);
+        result["pass_seconds"] = pass_seconds(cpu);
+        *out = lm_string_copy(result.dump_safe());
+    });
+}
