@@ -17,6 +17,10 @@ __version__ = "0.1.0"
 
 _HOME = {
     "LocalModel": "localllm.models",
+    "loaded_models": "localllm.residency.registry",
+    "set_memory_budget": "localllm.residency.registry",
+    "LoadedModel": "localllm.residency.listing",
+    "Placement": "localllm.residency.fitting",
     "ChatOptions": "localllm.chat.prompt",
     "ChatDelta": "localllm.chat.types",
     "ChatMessage": "localllm.chat.types",
@@ -108,6 +112,10 @@ if TYPE_CHECKING:
     from localllm.hub.pull import pull as pull
     from localllm.hub.store import Store as Store
     from localllm.models import LocalModel as LocalModel
+    from localllm.residency.fitting import Placement as Placement
+    from localllm.residency.listing import LoadedModel as LoadedModel
+    from localllm.residency.registry import loaded_models as loaded_models
+    from localllm.residency.registry import set_memory_budget as set_memory_budget
 
 
 def __getattr__(name: str) -> Any:

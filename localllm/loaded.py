@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import re
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from localllm import registry
+from localllm.engine import checks
 from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
@@ -18,6 +20,9 @@ from localllm.hub.gguf import Header, read_header
 from localllm.hub.memory import ContextOptions
 from localllm.native.handles import Chat, Model
 from localllm.native.library import load
+from localllm.residency.fitting import Placement, Purpose
+from localllm.residency.registry import registry
+from localllm.residency.resident import Lease, Resident, Spec
 
 _NO_MODEL = {
     "projector": "is a projector (mmproj): it goes with a model, and is no model itself",
@@ -29,28 +34,64 @@ _NO_MODEL = {
 }
 
 
+@dataclass(frozen=True)
+class Terms:
+    """How long a handle keeps what it has loaded.
+
+    Attributes:
+        keep_alive: float, seconds after which idle weights are freed; None: they stay as long as the handle.
+        pinned: bool, idle weights do not make way for other models.
+        check_memory: bool, what does not fit the free memory is an error.
+    """
+
+    keep_alive: float | None = None
+    pinned: bool = False
+    check_memory: bool = True
+
+    def __post_init__(self) -> None:
+        if self.keep_alive is not None:
+            object.__setattr__(self, "keep_alive", checks.real("keep_alive", self.keep_alive))
+            if self.keep_alive < 0:
+                raise InvalidRequestError(f"keep_alive: {self.keep_alive} is not a number of seconds of at least 0, or None")
+        for flag in ("pinned", "check_memory"):
+            if not isinstance(getattr(self, flag), bool):
+                raise InvalidRequestError(f"{flag}: must be True or False, not {getattr(self, flag)!r}")
+
+
 class Loaded:
     """Callable from any thread. Weights, engines and embedders come from the registry, so others may have them, too.
 
-    Every method and property that loads something raises ModelError (no such file, or one that cannot be loaded) and
-    NativeLibraryError (the native libraries cannot be used), or InvalidRequestError (metadata are replaced by such of another
-    type).
+    Every method and property that loads something raises ModelError (no such file, or one that cannot be loaded), DoesNotFitError
+    (there is not enough memory) and NativeLibraryError (the native libraries cannot be used), or InvalidRequestError (metadata
+    are replaced by such of another type).
 
     Args:
-        reference: str, what `resolve` makes a path of.
+        reference: str, what `locate` makes a path of.
         config: ModelConfig.
         context: ContextConfig.
         chat_template: str, a Jinja template, or the name of one in the file; None: the file's usual one.
+        terms: Terms.
+        offline: bool, the file is never fetched; None: what HF_HUB_OFFLINE says.
     """
 
-    def __init__(self, reference: str, config: ModelConfig, context: ContextConfig, chat_template: str | None) -> None:
+    def __init__(
+        self,
+        reference: str,
+        config: ModelConfig,
+        context: ContextConfig,
+        chat_template: str | None,
+        terms: Terms,
+        offline: bool | None = None,
+    ) -> None:
         self._reference = reference
         self._config = config
         self._context = context
         self._chat_template = chat_template
+        self._terms = terms
+        self._offline = offline
+        self.keep_alive, self.pinned = terms.keep_alive, terms.pinned
         self._lock = threading.RLock()
-        self._engine: Engine | None = None
-        self._embedders: dict[bool, Embedder] = {}
+        self._residents: dict[Purpose, Resident] = {}
         self._vocabulary: Model | None = None
         self._template: Chat | None = None
 
@@ -59,45 +100,51 @@ class Loaded:
         """The GGUF file; a model of the Hub is fetched if it is not on this machine."""
         from localllm.hub.locate import locate
 
-        return locate(self._reference, context=_as_planned(self._context))
+        return locate(self._reference, offline=self._offline, context=_as_planned(self._context))
 
     @functools.cached_property
     def header(self) -> Header:
         """Metadata and tensor table of the file."""
         return read_header(self.path)
 
-    @property
-    def engine(self) -> Engine:
-        """The engine; one that was closed is replaced."""
-        with self._lock:
-            if self._engine is None or self._engine.closed:
-                self._require_weights()
-                self._engine = registry.engine(self.path, self._config, self._context)
-            return self._engine
+    def engine_lease(self) -> Lease[Engine]:
+        """The engine, which is not unloaded before the lease is released or collected. It must be released."""
+        return cast("Lease[Engine]", self._lease("engine"))
 
-    def embedder(self, *, rank: bool) -> Embedder:
-        """What makes vectors, or with `rank` scores; one that was closed is replaced.
+    def embedder_lease(self, *, rank: bool) -> Lease[Embedder]:
+        """The same of what makes vectors, or with `rank` scores.
 
         Raises:
             UnsupportedModelError: The model gives no vectors, or no scores.
         """
-        with self._lock:
-            found = self._embedders.get(rank)
-            if found is None or found.closed:
-                self._require_weights()
-                found = self._embedders[rank] = registry.embedder(self.path, self._config, self._context, rank=rank)
-            return found
+        return cast("Lease[Embedder]", self._lease("ranker" if rank else "embedder"))
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; one that was closed is replaced. A model with `keep_alive` keeps it for some seconds at least."""
+        return cast(Engine, self._taken("engine"))
+
+    def embedder(self, *, rank: bool) -> Embedder:
+        """What makes vectors, or with `rank` scores, likewise; raises as `embedder_lease` does."""
+        return cast(Embedder, self._taken("ranker" if rank else "embedder"))
+
+    @property
+    def placement(self) -> Placement | None:
+        """How the engine, or else an embedder, was loaded last; None: nothing was."""
+        plans = [resident.plan for _, resident in sorted(self._residents.items(), key=lambda item: item[0] != "engine")]
+        return next((plan.placement for plan in plans if plan), None)
 
     @property
     def vocabulary(self) -> Model:
         """The loaded model, or, while there is none, the vocabulary alone."""
         with self._lock:
-            if users := self._users():
-                return users[0].model
+            if values := self._values():
+                return values[0].model
             if self._vocabulary is None:
                 self._require_kind("model", "vocabulary")
                 config = dataclasses.replace(self._config, vocab_only=True)
-                self._vocabulary = Model(str(self.path), model_params(load(), config))
+                with registry.native_loading():
+                    self._vocabulary = Model(str(self.path), model_params(load(), config))
             return self._vocabulary
 
     @property
@@ -125,22 +172,56 @@ class Loaded:
 
     def __bool__(self) -> bool:
         """Whether weights are loaded for it."""
-        return bool(self._users())
+        return bool(self._values())
 
     def let_go(self) -> None:
         """Forgets everything; what nobody else uses is freed."""
         with self._lock:
-            self._engine = None
-            self._embedders = {}
+            residents, self._residents = self._residents, {}
             self._vocabulary = None
             self._template = None
+        for resident in residents.values():
+            registry.let_go(resident, self)
+        if residents:
+            residents.clear()
+            del resident
+            registry.publish()
 
     # ---- inside
 
-    def _users(self) -> list[Engine | Embedder]:
+    def _values(self) -> list[Engine | Embedder]:
         """What holds the weights, and was not closed."""
-        users = [self._engine, *self._embedders.values()]
-        return [user for user in users if user is not None and not user.closed]
+        return [value for resident in list(self._residents.values()) if (value := resident.loaded) is not None]
+
+    def _lease(self, purpose: Purpose) -> Lease[Engine] | Lease[Embedder]:
+        return registry.lease(self._resident(purpose), check_memory=self._terms.check_memory)
+
+    def _taken(self, purpose: Purpose) -> Engine | Embedder:
+        resident = self._resident(purpose)
+        lease: Lease[Engine | Embedder] = registry.lease(resident, check_memory=self._terms.check_memory)
+        with lease:
+            registry.touch(resident)
+            return lease.value
+
+    def _resident(self, purpose: Purpose) -> Resident:
+        """What stands for the file; another one if the file has changed since it was unloaded."""
+        with self._lock:
+            known = self._residents.get(purpose)
+            if known is not None and known.loaded is not None:
+                return known
+            self._require_weights()
+            found = registry.resident(Spec(self._reference, self.path, self._config, self._context, purpose))
+            if found is known:
+                return found
+            if known is not None and known.weights_key != found.weights_key:
+                self._vocabulary = self._template = None
+                self.__dict__.pop("header", None)
+                self._require_weights()
+            if known is not None:
+                registry.let_go(known, self)
+            self._residents[purpose] = found
+            registry.hold(found, self)
+            return found
 
     def _require_weights(self) -> None:
         self._require_kind("model")
@@ -161,9 +242,9 @@ class Loaded:
 def _as_planned(context: ContextConfig) -> ContextOptions:
     """What a context costs, as the model manager counts it."""
     return ContextOptions(
-        n_ctx=context.n_ctx,
+        n_ctx=context.n_ctx if isinstance(context.n_ctx, int) else ContextOptions.n_ctx,
         parallel=context.parallel,
-        kept_sequences=context.kept_sequences,
+        kept_sequences=context.kept_sequences if context.prefix_cache else 0,
         type_k=context.type_k,
         type_v=context.type_v,
         flash_attention=context.flash_attention != "off",

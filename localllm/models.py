@@ -13,13 +13,13 @@ from localllm.asking import Messages
 from localllm.chat.answer import AnswerReader, collect, stream_deltas, whole_answer
 from localllm.chat.prompt import ChatOptions, Prompt, render
 from localllm.chat.types import ChatDelta, ChatResult
-from localllm.embedding import ranking, texts
+from localllm.embedding import ranking
 from localllm.embedding.ranking import Ranked, RankOptions
 from localllm.embedding.texts import EmbedOptions
+from localllm.embedding.texts import prepare as prepare_texts
 from localllm.embedding.vectors import Embeddings
 from localllm.engine import checks
 from localllm.engine.config import ContextConfig, ModelConfig, SamplingParams
-from localllm.engine.embed_core import EmbedRequest, Rows
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.engine.request import Delta, Finished, Generation, Request
@@ -27,9 +27,10 @@ from localllm.engine.steering import ControlVector, Lora, adapters
 from localllm.errors import InvalidRequestError
 from localllm.files import write_atomically
 from localllm.hub.gguf import Header
-from localllm.loaded import Loaded
+from localllm.loaded import Loaded, Terms
 from localllm.native.handles import Model
 from localllm.options import split
+from localllm.residency.fitting import Placement
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,12 +44,20 @@ class LocalModel:
     is closed when the last of them is closed or collected. Chat, vectors and scores of a file share its weights.
 
     Args:
-        reference: a path to a GGUF file, or the name of an embedded model ("smollm2").
+        reference: a model of the Hub ("org/repo:Q4_K_M"), which is fetched at its first use unless it is on this machine; a path
+            to a GGUF file; a name ("smollm2", "qwen3-4b"); a model that Ollama has fetched ("ollama:name").
         chat_template: a Jinja template instead of the file's own: its text, a Path of a file that holds it, a word: the name of
             another one in the GGUF ("tool_use", say; `header.chat_templates` has them). None: the file's usual one.
         loras: LoRA adapters for every request that names none of its own: paths, (path, scale) pairs, or Loras. The weights stay
             as they are and shared; what was computed with other adapters is never mixed up. Not for vectors and scores.
         control_vectors: the same of control vectors: paths, (path, scale) pairs, or ControlVectors.
+        keep_alive: float, seconds without a request after which weights and context are freed; the next use loads them again, and
+            answers the same. 0: as soon as nothing is under way. None: they stay for as long as the handle does. Of several
+            handles that share an engine, the one that keeps it longest counts.
+        pinned: bool, when idle it does not make way for other models (see `localllm.set_memory_budget`).
+        check_memory: bool, loading what does not fit the free memory is a DoesNotFitError, before anything is allocated. Weights
+            that are mapped from their file do not count there: what of them does not fit is read again and again.
+        offline: bool, ask no network; None: what HF_HUB_OFFLINE says.
         options: fields of ModelConfig and ContextConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
 
     Raises:
@@ -62,6 +71,10 @@ class LocalModel:
         chat_template: str | os.PathLike[str] | None = None,
         loras: Sequence[File | tuple[File, float] | Lora] | None = None,
         control_vectors: Sequence[File | tuple[File, float] | ControlVector] | None = None,
+        keep_alive: float | None = None,
+        pinned: bool = False,
+        check_memory: bool = True,
+        offline: bool | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(reference, (str, os.PathLike)):
@@ -70,19 +83,23 @@ class LocalModel:
         self.chat_template = _template_text(chat_template)
         self.loras: tuple[Lora, ...] = adapters("loras", loras, Lora)
         self.control_vectors: tuple[ControlVector, ...] = adapters("control_vectors", control_vectors, ControlVector)
-        others = ("chat_template", "loras", "control_vectors")
+        self.terms = Terms(keep_alive, pinned, check_memory)
+        if offline is not None and not isinstance(offline, bool):
+            raise InvalidRequestError(f"offline: must be True, False or None, not {offline!r}")
+        self.offline = offline
+        others = ("chat_template", "loras", "control_vectors", "offline", *vars(self.terms))
         model_options, context_options = split(options, ModelConfig, ContextConfig, others=others)
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
-        self._loaded = Loaded(self.reference, self.model_config, self.context_config, self.chat_template)
+        self._loaded = Loaded(self.reference, self.model_config, self.context_config, self.chat_template, self.terms, offline)
 
     def __repr__(self) -> str:
         return f"LocalModel({self.reference!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, or the same model in another process: what it was made with, without what it has loaded.
-        steering = {"loras": self.loras, "control_vectors": self.control_vectors}
-        return _remake, (self.reference, self.chat_template, self.model_config, self.context_config, steering)
+        steering = {"loras": self.loras, "control_vectors": self.control_vectors, "offline": self.offline}
+        return _remake, (self.reference, self.chat_template, self.model_config, self.context_config, steering, self.terms)
 
     # ---- facts, from the file's header alone
 
@@ -104,13 +121,27 @@ class LocalModel:
         """
         return self._loaded.header
 
+    @property
+    def placement(self) -> Placement | None:
+        """How it was loaded last: context, layers on GPUs, memory, and why; None: it was not. Says what "auto" came to.
+
+        `n_ctx="auto"` is the length that the model was trained for, or as many tokens of it as leave a tenth of the free memory
+        (256 MiB at least) to others, the weights counted in; 512 at least. Once decided it does not grow while the handle lives.
+        `n_gpu_layers="auto"` is what llama.cpp's own fitting chooses, which also chooses the context where there is a GPU.
+        """
+        return self._loaded.placement
+
     # ---- life
 
     @property
     def engine(self) -> Engine:
         """The engine; loads the weights if nobody in this process has.
 
+        With `keep_alive`, or when others need the memory, it may be closed whenever no request is under way: ask for it anew each
+        time. It stays for some seconds after it was asked for.
+
         Raises:
+            DoesNotFitError: There is not enough memory; the message says what would help.
             ModelError: The file cannot be loaded.
             NativeLibraryError: The native libraries cannot be used.
         """
@@ -201,26 +232,30 @@ class LocalModel:
             ContextOverflowError: The prompt does not fit the context.
             ModelError: The model, or an adapter, cannot be loaded.
         """
-        return self.engine.generate(self._completion(prompt, options))
+        with self._loaded.engine_lease() as lease:
+            return lease.value.generate(self._completion(lease.value.model, prompt, options))
 
     def stream_complete(self, prompt: str, **options: Any) -> Generator[Delta | Finished, None, None]:
         """Like `complete`; yields Deltas and, last, a Finished. Closing the iterator stops the work."""
-        return self.engine.stream(self._completion(prompt, options))
+        # From here on the engine's own request keeps it.
+        with self._loaded.engine_lease() as lease:
+            return lease.value.stream(self._completion(lease.value.model, prompt, options))
 
     async def acomplete(self, prompt: str, **options: Any) -> Generation:
         """Like `complete`, for coroutines."""
-        engine, request = await _in_thread(self._prepare_completion, prompt, options)
-        return await engine.agenerate(request)
+        with await _in_thread(self._loaded.engine_lease) as lease:
+            request = await _in_thread(self._completion, lease.value.model, prompt, options)
+            return await lease.value.agenerate(request)
 
     async def astream_complete(self, prompt: str, **options: Any) -> AsyncGenerator[Delta | Finished, None]:
         """Like `stream_complete`, for coroutines."""
-        engine, request = await _in_thread(self._prepare_completion, prompt, options)
-        events = engine.astream(request)
-        try:
-            async for event in events:
-                yield event
-        finally:
-            await events.aclose()
+        with await _in_thread(self._loaded.engine_lease) as lease:
+            events = lease.value.astream(await _in_thread(self._completion, lease.value.model, prompt, options))
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                await events.aclose()
 
     def complete_all(self, prompts: Sequence[str], *, n: int = 1, **options: Any) -> list[Generation]:
         """Continues several texts, each n times, in shared batches; what texts have in common is computed once.
@@ -233,25 +268,26 @@ class LocalModel:
         Returns:
             n answers to the first text, then those to the second, and so on.
         """
-        return self.engine.generate_all(self._completions(prompts, n, options))
+        with self._loaded.engine_lease() as lease:
+            return lease.value.generate_all(self._completions(lease.value.model, prompts, n, options))
 
     async def acomplete_all(self, prompts: Sequence[str], *, n: int = 1, **options: Any) -> list[Generation]:
         """Like `complete_all`, for coroutines."""
-        requests = await _in_thread(self._completions, prompts, n, options)
-        return await self.engine.agenerate_all(requests)
+        with await _in_thread(self._loaded.engine_lease) as lease:
+            requests = await _in_thread(self._completions, lease.value.model, prompts, n, options)
+            return await lease.value.agenerate_all(requests)
 
-    def _completions(self, prompts: Sequence[str], n: int, options: dict[str, Any]) -> list[Request]:
+    def _completions(self, model: Model, prompts: Sequence[str], n: int, options: dict[str, Any]) -> list[Request]:
         if isinstance(prompts, str):
             raise InvalidRequestError("prompts: must be a list of texts; `complete` takes one")
         return [
-            request for prompt in checks.items("prompts", prompts) for request in self._completion(prompt, options).repeated(n)
+            request
+            for prompt in checks.items("prompts", prompts)
+            for request in self._completion(model, prompt, options).repeated(n)
         ]
 
-    def _prepare_completion(self, prompt: str, options: dict[str, Any]) -> tuple[Engine, Request]:
-        return self.engine, self._completion(prompt, options)
-
-    def _completion(self, prompt: str, options: dict[str, Any]) -> Request:
-        return asking.completion(self.engine.model, prompt, self._steered(options))
+    def _completion(self, model: Model, prompt: str, options: dict[str, Any]) -> Request:
+        return asking.completion(model, prompt, self._steered(options))
 
     def _steered(self, options: dict[str, Any]) -> dict[str, Any]:
         return asking.steered(options, self.loras, self.control_vectors)
@@ -278,41 +314,45 @@ class LocalModel:
             ContextOverflowError: The conversation does not fit the context.
             ModelError: The model, or an adapter, cannot be loaded.
         """
-        request, prompt = self._chat_request(messages, options)
-        reader = AnswerReader(prompt)
-        deltas: list[ChatDelta] = []
-        for event in self.engine.stream(request):
-            deltas.extend(reader.take(event))
-        return collect(reader, deltas)
+        with self._loaded.engine_lease() as lease:
+            request, prompt = self._chat_request(lease.value.model, messages, options)
+            reader = AnswerReader(prompt)
+            deltas: list[ChatDelta] = []
+            for event in lease.value.stream(request):
+                deltas.extend(reader.take(event))
+            return collect(reader, deltas)
 
     def stream_chat(self, messages: Messages, **options: Any) -> Generator[ChatDelta, None, None]:
         """Like `chat`; yields ChatDeltas as they come, the last one with the reason and usage.
 
         Arguments are checked at once. Closing the iterator stops the work.
         """
-        request, prompt = self._chat_request(messages, options)
-        return stream_deltas(AnswerReader(prompt), self.engine.stream(request))
+        with self._loaded.engine_lease() as lease:
+            request, prompt = self._chat_request(lease.value.model, messages, options)
+            return stream_deltas(AnswerReader(prompt), lease.value.stream(request))
 
     async def achat(self, messages: Messages, **options: Any) -> ChatResult:
         """Like `chat`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
-        engine, request, prompt = await _in_thread(self._prepare_chat, messages, options)
-        reader = AnswerReader(prompt)
-        deltas: list[ChatDelta] = []
-        async for event in engine.astream(request):
-            deltas.extend(reader.take(event))
-        return collect(reader, deltas)
+        with await _in_thread(self._loaded.engine_lease) as lease:
+            request, prompt = await _in_thread(self._chat_request, lease.value.model, messages, options)
+            reader = AnswerReader(prompt)
+            deltas: list[ChatDelta] = []
+            async for event in lease.value.astream(request):
+                deltas.extend(reader.take(event))
+            return collect(reader, deltas)
 
     async def astream_chat(self, messages: Messages, **options: Any) -> AsyncGenerator[ChatDelta, None]:
         """Like `stream_chat`, for coroutines."""
-        engine, request, prompt = await _in_thread(self._prepare_chat, messages, options)
-        reader = AnswerReader(prompt)
-        events = engine.astream(request)
-        try:
-            async for event in events:
-                for delta in reader.take(event):
-                    yield delta
-        finally:
-            await events.aclose()
+        with await _in_thread(self._loaded.engine_lease) as lease:
+            request, prompt = await _in_thread(self._chat_request, lease.value.model, messages, options)
+            reader = AnswerReader(prompt)
+            events = lease.value.astream(request)
+            try:
+                async for event in events:
+                    for delta in reader.take(event):
+                        yield delta
+            finally:
+                await events.aclose()
 
     def chat_all(self, conversations: Sequence[Messages], *, n: int = 1, **options: Any) -> list[ChatResult]:
         """Answers several conversations, each n times, in shared batches; what they have in common is computed once.
@@ -325,19 +365,22 @@ class LocalModel:
         Returns:
             n answers to the first conversation, then those to the second, and so on.
         """
-        requests, prompts = self._chat_requests(conversations, n, options)
-        return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, self.engine.generate_all(requests), strict=True)]
+        with self._loaded.engine_lease() as lease:
+            requests, prompts = self._chat_requests(lease.value.model, conversations, n, options)
+            answers = lease.value.generate_all(requests)
+        return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     async def achat_all(self, conversations: Sequence[Messages], *, n: int = 1, **options: Any) -> list[ChatResult]:
         """Like `chat_all`, for coroutines."""
-        requests, prompts = await _in_thread(self._chat_requests, conversations, n, options)
-        answers = await self.engine.agenerate_all(requests)
+        with await _in_thread(self._loaded.engine_lease) as lease:
+            requests, prompts = await _in_thread(self._chat_requests, lease.value.model, conversations, n, options)
+            answers = await lease.value.agenerate_all(requests)
         return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def _chat_requests(
-        self, conversations: Sequence[Messages], n: int, options: dict[str, Any]
+        self, model: Model, conversations: Sequence[Messages], n: int, options: dict[str, Any]
     ) -> tuple[list[Request], list[Prompt]]:
-        pairs = [self._chat_request(messages, options) for messages in checks.items("conversations", conversations)]
+        pairs = [self._chat_request(model, messages, options) for messages in checks.items("conversations", conversations)]
         requests = [each for request, _ in pairs for each in request.repeated(n)]
         return requests, [prompt for _, prompt in pairs for _ in range(n)]
 
@@ -364,8 +407,13 @@ class LocalModel:
         """
         file = None if path is None else Path(checks.path("path", path))
         options.setdefault("sampling", SamplingParams(temperature=0))
-        request = self._completion(prompt, options) if isinstance(prompt, str) else self._chat_request(prompt, options)[0]
-        data = self.engine.save_state(request)
+        with self._loaded.engine_lease() as lease:
+            model = lease.value.model
+            if isinstance(prompt, str):
+                request = self._completion(model, prompt, options)
+            else:
+                request, _ = self._chat_request(model, prompt, options)
+            data = lease.value.save_state(request)
         if file is not None:
             write_atomically(file, data, sync=True)
         return data
@@ -387,15 +435,10 @@ class LocalModel:
             OSError: The file cannot be read.
         """
         data = state if isinstance(state, (bytes, bytearray, memoryview)) else Path(checks.path("state", state)).read_bytes()
-        return len(self.engine.load_state(data, asking.request((0,), self._steered(options))))
+        with self._loaded.engine_lease() as lease:
+            return len(lease.value.load_state(data, asking.request((0,), self._steered(options))))
 
-    def _prepare_chat(self, messages: Messages, options: dict[str, Any]) -> tuple[Engine, Request, Prompt]:
-        request, prompt = self._chat_request(messages, options)
-        return self.engine, request, prompt
-
-    def _chat_request(self, messages: Messages, options: dict[str, Any]) -> tuple[Request, Prompt]:
-        # The engine's vocabulary serves; asked for later, another one would be loaded before it.
-        model = self.engine.model
+    def _chat_request(self, model: Model, messages: Messages, options: dict[str, Any]) -> tuple[Request, Prompt]:
         return asking.conversation(model, self._loaded.template, messages, self._steered(options))
 
     # ---- vectors and scores
@@ -421,13 +464,17 @@ class LocalModel:
             UnsupportedModelError: The model gives no vectors, or is a reranker and no pooling is named.
             ModelError: The model cannot be loaded.
         """
-        embedder, request, finish = self._prepare_embed(texts, options)
-        return finish(embedder.run(request) if request else None)
+        chosen = self._embed_options(options)
+        with self._loaded.embedder_lease(rank=False) as lease:
+            request, finish = prepare_texts(lease.value, texts, chosen)
+            return finish(lease.value.run(request) if request else None)
 
     async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
         """Like `embed`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
-        embedder, request, finish = await _in_thread(self._prepare_embed, texts, options)
-        return await _in_thread(finish, await embedder.arun(request) if request else None)
+        chosen = self._embed_options(options)
+        with await _in_thread(self._loaded.embedder_lease, rank=False) as lease:
+            request, finish = await _in_thread(prepare_texts, lease.value, texts, chosen)
+            return await _in_thread(finish, await lease.value.arun(request) if request else None)
 
     def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False) -> list[Ranked]:
         """Documents in the order of their relevance to a query, by a reranker (a model with a classification head).
@@ -447,31 +494,29 @@ class LocalModel:
             UnsupportedModelError: The model has no classification head.
             ModelError: The model cannot be loaded.
         """
-        ranker, request, finish = self._prepare_rank(query, documents, RankOptions(top_n=top_n, truncate=truncate))
-        return finish(ranker.run(request) if request else None)
+        options = self._rank_options(top_n, truncate)
+        with self._loaded.embedder_lease(rank=True) as lease:
+            request, finish = ranking.prepare(lease.value, query, documents, options)
+            return finish(lease.value.run(request) if request else None)
 
     async def arerank(
         self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
     ) -> list[Ranked]:
         """Like `rerank`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
-        options = RankOptions(top_n=top_n, truncate=truncate)
-        ranker, request, finish = await _in_thread(self._prepare_rank, query, documents, options)
-        return await _in_thread(finish, await ranker.arun(request) if request else None)
+        options = self._rank_options(top_n, truncate)
+        with await _in_thread(self._loaded.embedder_lease, rank=True) as lease:
+            request, finish = await _in_thread(ranking.prepare, lease.value, query, documents, options)
+            return await _in_thread(finish, await lease.value.arun(request) if request else None)
 
-    def _prepare_embed(
-        self, given: str | Sequence[str], options: dict[str, Any]
-    ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], Embeddings]]:
+    def _embed_options(self, options: dict[str, Any]) -> EmbedOptions:
         chosen = EmbedOptions(**split(options, EmbedOptions)[0])
         self._require_no_adapters()
-        embedder = self.embedder
-        return embedder, *texts.prepare(embedder, given, chosen)
+        return chosen
 
-    def _prepare_rank(
-        self, query: str, documents: Sequence[str], options: RankOptions
-    ) -> tuple[Embedder, EmbedRequest | None, Callable[[Rows | None], list[Ranked]]]:
+    def _rank_options(self, top_n: int | None, truncate: bool) -> RankOptions:
+        options = RankOptions(top_n=top_n, truncate=truncate)
         self._require_no_adapters()
-        ranker = self.ranker
-        return ranker, *ranking.prepare(ranker, query, documents, options)
+        return options
 
     def _require_no_adapters(self) -> None:
         for name, given in (("loras", self.loras), ("control_vectors", self.control_vectors)):
@@ -483,9 +528,9 @@ class LocalModel:
 
 
 def _remake(
-    reference: str, chat_template: str | None, model: ModelConfig, context: ContextConfig, steering: dict[str, Any]
+    reference: str, chat_template: str | None, model: ModelConfig, context: ContextConfig, steering: dict[str, Any], terms: Terms
 ) -> LocalModel:
-    return LocalModel(reference, chat_template=chat_template, **steering, **vars(model), **vars(context))
+    return LocalModel(reference, chat_template=chat_template, **steering, **vars(terms), **vars(model), **vars(context))
 
 
 async def _in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

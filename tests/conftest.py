@@ -22,6 +22,7 @@ from localllm.hub.resolve import resolve
 settings.register_profile("localllm", settings.default, deadline=None)
 settings.load_profile("localllm")
 
+
 HERE = Path(__file__).parent
 TRAINED = HERE / "models" / "trained"
 

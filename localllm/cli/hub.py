@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localllm.cli.tables import parse_size
 from localllm.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ def pull(
 
     if connections < 1:
         raise InvalidRequestError(f"--connections: must be at least 1, not {connections}")
-    options = DownloadOptions(rate_cap=RateCap(_bytes("--rate-limit", rate_limit)) if rate_limit else None, parallel=connections)
+    options = DownloadOptions(
+        rate_cap=RateCap(parse_size("--rate-limit", rate_limit.removesuffix("/s"))) if rate_limit else None, parallel=connections
+    )
     made = _plan(model, n_ctx, parallel, cache_type, mmproj, no_mmproj, no_draft, offline, cache_dir)
     if dry_run:
         print(json.dumps(made.to_json(), ensure_ascii=False, indent=2)) if as_json else print_plan(made)
@@ -175,19 +178,3 @@ def _pulled(got: Pulled) -> dict[str, Any]:
         "fetched_bytes": got.plan.fetch_bytes,
         "template_diff": got.template_diff,
     }
-
-
-_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
-
-
-def _bytes(option: str, text: str) -> int:
-    """A number of bytes: "500k", "5MB", "1.5GiB", "100000"."""
-    upper = text.strip().upper().removesuffix("/S").removesuffix("B")
-    digits = upper.rstrip("KMGI")
-    try:
-        value = int(float(digits) * _UNITS[upper[len(digits) :]])
-    except (KeyError, ValueError, OverflowError):
-        raise InvalidRequestError(f"{option}: {text!r} is no number of bytes; write 500k, 5MB or 1.5GiB") from None
-    if value < 1:
-        raise InvalidRequestError(f"{option}: must be at least one byte, not {text}")
-    return value

@@ -11,6 +11,7 @@ import typer
 
 import localllm
 from localllm.cli import exits, hub, keep
+from localllm.cli.ps import ps
 from localllm.errors import InvalidRequestError, LocalLLMError
 
 app = typer.Typer(
@@ -211,6 +212,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         raise typer.Exit(exits.NATIVE)
 
 
+app.command()(ps)
 keep.register(app)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from localllm.cli.tables import size_text
 from localllm.hub.plan import Alternative, Plan
 
 
@@ -24,7 +25,8 @@ def summary(plan: Plan) -> str:
     lines += plan.companions
     names = ", ".join(kept.file.path for kept in plan.files[:6]) + (", ..." if len(plan.files) > 6 else "")
     lines.append(f"{len(plan.files)} file{'s' if len(plan.files) > 1 else ''}: {names}")
-    lines.append(f"{size(plan.fetch_bytes)} of {size(plan.n_bytes)} to fetch, {size(plan.disk_free_bytes)} free in {plan.cache}")
+    fetched = f"{size_text(plan.fetch_bytes)} of {size_text(plan.n_bytes)} to fetch"
+    lines.append(f"{fetched}, {size_text(plan.disk_free_bytes)} free in {plan.cache}")
     memory = plan.memory
     parts = [
         ("weights", memory.weights_bytes),
@@ -32,19 +34,11 @@ def summary(plan: Plan) -> str:
         ("scratch", memory.compute_bytes),
     ]
     parts += [("companions", memory.companions_bytes)] if memory.companions_bytes else []
-    free = f", {size(plan.free_bytes)} free" if plan.free_bytes is not None else ""
-    lines.append(f"{size(memory.total_bytes)} of memory ({', '.join(f'{name} {size(n)}' for name, n in parts)}){free}")
+    free = f", {size_text(plan.free_bytes)} free" if plan.free_bytes is not None else ""
+    lines.append(f"{size_text(memory.total_bytes)} of memory ({', '.join(f'{name} {size_text(n)}' for name, n in parts)}){free}")
     if plan.adapters:
         lines.append(f"Adapters that could be applied: {', '.join(plan.adapters)}")
     return "\n".join(lines)
-
-
-def size(n_bytes: int) -> str:
-    """A size for people."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if n_bytes >= unit:
-            return f"{n_bytes / unit:.1f} {name}" if n_bytes < 100 * unit else f"{n_bytes / unit:,.0f} {name}"
-    return f"{n_bytes} bytes"
 
 
 def _table(plan: Plan) -> Table:
@@ -60,8 +54,8 @@ def _table(plan: Plan) -> Table:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for one in sorted(plan.alternatives, key=lambda one: (-one.bits_per_weight, one.path)):
         bits = f"{one.bits_per_weight:.2f}" if one.bits_per_weight else ""
-        memory = size(one.needed_bytes) if one.needed_bytes is not None else ""
-        table.add_row("*" if one.chosen else "", one.tag, size(one.n_bytes), bits, memory, _verdict(one))
+        memory = size_text(one.needed_bytes) if one.needed_bytes is not None else ""
+        table.add_row("*" if one.chosen else "", one.tag, size_text(one.n_bytes), bits, memory, _verdict(one))
     return table
 
 

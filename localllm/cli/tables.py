@@ -41,13 +41,11 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str | int]], plai
 
 
 def size_text(n_bytes: int) -> str:
-    """Bytes in the unit that suits them, of 1000: as disks and the Hub count."""
-    size = float(n_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.95 or unit == "GB":
-            break
-        size /= 1000
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+    """Bytes in the unit that suits them, of 1024: as messages and progress bars count."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:.1f} {name}" if n_bytes < 100 * unit else f"{n_bytes / unit:,.0f} {name}"
+    return f"{n_bytes} bytes"
 
 
 def age_text(seconds_since_epoch: float | None) -> str:

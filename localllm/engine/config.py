@@ -24,7 +24,9 @@ class ModelConfig:
     """How weights are loaded.
 
     Attributes:
-        n_gpu_layers: int or "all", layers to put on GPUs. "all" (the default) is right on a machine without a GPU too.
+        n_gpu_layers: int, layers to put on GPUs; "all" (the default) is right on a machine without a GPU too; "auto": as many as
+            fit, which llama.cpp chooses when the model is loaded, for the context that it is loaded with first (a LocalModel
+            does; an Engine wants a number or "all").
         split_mode: how a model is spread over several GPUs: "none" (main_gpu alone), "layer", "row" or "tensor".
         main_gpu: int, the GPU for `split_mode="none"`.
         tensor_split: floats, the share of each GPU, at most as many as llama.cpp can use; () lets llama.cpp choose.
@@ -36,7 +38,7 @@ class ModelConfig:
             pairs. A value has the type that the file's has.
     """
 
-    n_gpu_layers: int | Literal["all"] = "all"
+    n_gpu_layers: int | Literal["all", "auto"] = "all"
     split_mode: SplitMode = "layer"
     main_gpu: int = 0
     tensor_split: tuple[float, ...] = ()
@@ -47,7 +49,7 @@ class ModelConfig:
     metadata_overrides: Mapping[str, MetadataValue] | Sequence[tuple[str, MetadataValue]] = ()
 
     def __post_init__(self) -> None:
-        if self.n_gpu_layers != "all":
+        if self.n_gpu_layers not in ("all", "auto"):
             _integer(self, "n_gpu_layers", 0, 2**31 - 1)
         _choice("split_mode", self.split_mode, SplitMode)
         _integer(self, "main_gpu", 0, 2**31 - 1)
@@ -176,7 +178,9 @@ class ContextConfig:
 
     Attributes:
         n_ctx: int, KV cells in tokens, shared by all sequences; also the most that one sequence may use, unless the
-            model has a table of fewer learned positions (GPT-2). 0: the length that the model was trained for.
+            model has a table of fewer learned positions (GPT-2). 0: the length that the model was trained for. "auto": as
+            much of that length as fits the free memory when it is loaded, see `LocalModel.placement` (a LocalModel does; an
+            Engine wants a number).
         parallel: int, sequences that are computed together (1 to 256).
         n_batch: int, most tokens in one llama_decode.
         n_ubatch: int, most tokens in one micro-batch; while other sequences stream, a prompt is taken in so many at a time.
@@ -200,7 +204,7 @@ class ContextConfig:
         speculation: SpeculationConfig, or the name of a kind with its defaults.
     """
 
-    n_ctx: int = 4096
+    n_ctx: int | Literal["auto"] = 4096
     parallel: int = 4
     n_batch: int = 2048
     n_ubatch: int = 512
@@ -229,7 +233,8 @@ class ContextConfig:
             object.__setattr__(self, "speculation", SpeculationConfig(kind=self.speculation))
         if not isinstance(self.speculation, SpeculationConfig):
             raise InvalidRequestError("speculation: must be a SpeculationConfig or the name of a kind")
-        _integer(self, "n_ctx", 0, 2**27)
+        if self.n_ctx != "auto":
+            _integer(self, "n_ctx", 0, 2**27)
         _integer(self, "parallel", 1, 256)
         _integer(self, "n_batch", 1, 2**20)
         _integer(self, "n_ubatch", 1, 2**20)

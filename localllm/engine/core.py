@@ -7,6 +7,7 @@ import itertools
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -80,7 +81,7 @@ class Core:
         self._store_again = 0.0
         self._stored_keys: set[bytes] = set()
         self._look_for_stored(b"")
-        self.adapters = Adapters(model, self._on_thread)
+        self.adapters = Adapters(model, _weak(self._on_thread))
         self.scheduler = Scheduler(
             config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch, self.runner.n_rollback
         )
@@ -156,6 +157,11 @@ class Core:
             self._cancelled.append(request_id)
             self.worker.abort_if_all(self._is_cancelled)
             self._wake.notify()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are requests, or other work that somebody waits for."""
+        return bool(self._sequences or self._errands)
 
     def _on_thread(self, work: Callable[[], None]) -> None:
         """Runs a function between two steps, while nothing else uses the context, and waits for it."""
@@ -275,9 +281,12 @@ class Core:
                 if self.residents.next_to_save() is not None:
                     break
                 pause = None if self.residents.next_to_store() is None else self._store_again - time.monotonic()
-                if pause is not None and pause <= 0:
+                if pause is None:
+                    self.worker.rest()
+                elif pause <= 0:
                     break
-                self._wake.wait(pause)
+                else:
+                    self._wake.wait(pause)
             if self.worker.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()
@@ -511,6 +520,17 @@ class Core:
         for sequence in sequences:
             if sequence.answer is not None:
                 sequence.answer.close()
+
+
+def _weak(method: Callable[[Callable[[], None]], None]) -> Callable[[Callable[[], None]], None]:
+    """The method without a hold on its object: in a cycle the object, and with it the weights, would outlive its last user."""
+    found = weakref.WeakMethod(method)
+
+    def call(work: Callable[[], None]) -> None:
+        if (alive := found()) is not None:
+            alive(work)
+
+    return call
 
 
 # Steerings whose files were looked for; beyond that, looking again costs less than remembering.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import itertools
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -139,7 +140,14 @@ class EmbedCore:
             self._inbox.append(job)
             self._wake.notify()
         # The future stays pending until the result is there, so that it can be cancelled at any time.
-        job.future.add_done_callback(lambda future: self._cancel(job.id) if future.cancelled() else None)
+        # In a cycle the future, whose answer others may keep, would keep the context, and with it the weights.
+        cancel, job_id = weakref.WeakMethod(self._cancel), job.id
+
+        def ended(future: Future[Rows]) -> None:
+            if future.cancelled() and (alive := cancel()) is not None:
+                alive(job_id)
+
+        job.future.add_done_callback(ended)
         return job.future
 
     def _check(self, request: EmbedRequest) -> None:
@@ -168,6 +176,11 @@ class EmbedCore:
         job = self._jobs.get(job_id)
         return job is None or job.future.cancelled()
 
+    @property
+    def busy(self) -> bool:
+        """Whether there are requests."""
+        return bool(self._jobs)
+
     def stats(self) -> EmbedderStats:
         self.worker.require_own_process()
         with self._wake:
@@ -190,7 +203,7 @@ class EmbedCore:
         """Waits until there is something to do, and takes in new and cancelled requests. False: the embedder is closing."""
         with self._wake:
             while not self._inbox and not self._cancelled and self.packer.idle and not self.worker.closing:
-                self._wake.wait()
+                self.worker.rest()
             if self.worker.closing:
                 return False
             arrived, self._inbox = self._inbox, collections.deque()

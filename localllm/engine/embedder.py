@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 
@@ -15,6 +16,7 @@ from localllm.engine.pooler import Head, Pooling, own_pooling
 from localllm.engine.stats import EmbedderStats
 from localllm.native.handles import Model
 from localllm.native.library import load
+from localllm.native.memory import MemoryUse
 
 
 class Embedder:
@@ -74,6 +76,25 @@ class Embedder:
     @property
     def closed(self) -> bool:
         return not self._finalizer.alive or self._core.worker.closing
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are requests under way or waiting."""
+        return not self.closed and self._core.busy
+
+    @property
+    def resting(self) -> bool:
+        """Whether there is nothing to do at all."""
+        return self._core.worker.resting and not self.busy
+
+    @property
+    def memory(self) -> MemoryUse:
+        """What its context and the weights take, by llama.cpp's own numbers."""
+        return self._core.pooler.memory
+
+    def on_rest(self, call: Callable[[], None] | None) -> None:
+        """Sets what is called whenever it begins to rest, on its thread; it must be quick and take no locks. None: nothing."""
+        self._core.worker.on_rest = call
 
     def submit(self, request: EmbedRequest) -> Future[Rows]:
         """Queues a request. Cancelling the future stops the work, at any time before the result is there.

@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
@@ -31,6 +31,7 @@ from localllm.engine.steering import UNSTEERED
 from localllm.errors import StateError, UnsupportedModelError
 from localllm.native.handles import Model
 from localllm.native.library import load
+from localllm.native.memory import MemoryUse
 
 
 class Engine:
@@ -75,6 +76,25 @@ class Engine:
     @property
     def closed(self) -> bool:
         return not self._finalizer.alive or self._core.worker.closing
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are requests under way or waiting."""
+        return not self.closed and self._core.busy
+
+    @property
+    def resting(self) -> bool:
+        """Whether there is nothing to do at all, not even copies to make of what the prefix cache keeps."""
+        return self._core.worker.resting and not self.busy
+
+    @property
+    def memory(self) -> MemoryUse:
+        """What its context and the weights take, by llama.cpp's own numbers."""
+        return self._core.runner.memory
+
+    def on_rest(self, call: Callable[[], None] | None) -> None:
+        """Sets what is called whenever it begins to rest, on its thread; it must be quick and take no locks. None: nothing."""
+        self._core.worker.on_rest = call
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queues a request.

@@ -39,9 +39,12 @@ def model_params(native: Native, config: ModelConfig) -> llama_h.llama_model_par
     """llama_model_params for a configuration. The structure keeps what it points to alive (`_keep`).
 
     Raises:
-        InvalidRequestError: `tensor_split` has more shares than this build can use devices.
+        InvalidRequestError: `tensor_split` has more shares than this build can use devices, or `n_gpu_layers` is "auto", which is
+            nothing that llama.cpp's structure can say.
     """
     params = handles.default_model_params(native)
+    if config.n_gpu_layers == "auto":
+        raise InvalidRequestError("n_gpu_layers: 'auto' is what a LocalModel chooses by; here it has to be a number or 'all'")
     params.n_gpu_layers = -1 if config.n_gpu_layers == "all" else config.n_gpu_layers
     params.split_mode = _SPLIT_MODES[config.split_mode]
     params.main_gpu = config.main_gpu
@@ -85,10 +88,21 @@ def _overrides(config: ModelConfig) -> Any:
     return entries
 
 
+def cells(config: ContextConfig, n_ctx_train: int) -> int:
+    """`n_ctx` in tokens; `n_ctx_train`, the length that the model was trained for, replaces an n_ctx of 0.
+
+    Raises:
+        InvalidRequestError: It is "auto", which depends on the memory of the machine.
+    """
+    if config.n_ctx == "auto":
+        raise InvalidRequestError("n_ctx: 'auto' is what a LocalModel chooses by; here it has to be a number of tokens")
+    return config.n_ctx or n_ctx_train
+
+
 def context_params(native: Native, config: ContextConfig, n_ctx_train: int) -> llama_h.llama_context_params:
-    """llama_context_params for a configuration; `n_ctx_train` in tokens replaces an n_ctx of 0."""
+    """llama_context_params for a configuration; raises as `cells` does, which has the arguments, too."""
     params = handles.default_context_params(native)
-    params.n_ctx = config.n_ctx or n_ctx_train
+    params.n_ctx = cells(config, n_ctx_train)
     params.n_batch = min(config.n_batch, params.n_ctx)
     params.n_ubatch = min(config.n_ubatch, params.n_batch)
     params.n_seq_max = config.parallel

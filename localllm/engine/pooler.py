@@ -10,13 +10,14 @@ from typing import Any, Literal
 from localllm.engine.batch import Batch
 from localllm.engine.config import ContextConfig
 from localllm.engine.packing import Piece
-from localllm.engine.params import context_params
+from localllm.engine.params import cells, context_params
 from localllm.engine.worker import Switch
 from localllm.errors import UnsupportedModelError
 from localllm.native import logs
 from localllm.native.bindings import llama as llama_h
 from localllm.native.bindings import localllm as localllm_h
 from localllm.native.handles import Context, Model
+from localllm.native.memory import memory_of
 
 Pooling = Literal["mean", "cls", "last", "none", "rank"]
 POOLINGS: dict[Pooling, int] = {
@@ -107,6 +108,7 @@ class Pooler:
     Attributes:
         limit: int, most tokens of a text.
         whole: bool, a text must be in one batch.
+        memory: MemoryUse of the context as it is now, and the weights.
         n_batch: int, tokens that a batch should have at most; n_slots, n_cells: texts, and tokens of texts, under way.
         row: int, floats per row.
         head: Head, None if `rank` is false.
@@ -145,6 +147,7 @@ class Pooler:
     def _new_context(self, capacity: int) -> None:
         self._params.n_batch = self._params.n_ubatch = capacity
         self.context = Context(self.model, self._params)
+        self.memory = memory_of(self.context)
         self.switch.fit(self.context)
         self._capacity = capacity
         self._batch = Batch(capacity, output=True)
@@ -209,7 +212,7 @@ def _limit(model: Model, config: ContextConfig) -> int:
     """Most tokens of a text: the context's length, but no more than the model was trained for, unless RoPE is stretched."""
     native = model.native
     trained: int = native.llama_model_n_ctx_train(model.pointer)
-    n_ctx = config.n_ctx or trained
+    n_ctx = cells(config, trained)
     if model.n_positions:
         return min(n_ctx, model.n_positions)
     stretched = config.rope_freq_base > 0 or config.rope_freq_scale > 0

@@ -23,6 +23,7 @@ from localllm.native import logs
 from localllm.native.bindings import llama as llama_h
 from localllm.native.bindings import localllm as localllm_h
 from localllm.native.handles import Context, Model, Sampler, Text
+from localllm.native.memory import memory_of
 
 
 class Answer:
@@ -210,6 +211,7 @@ class Runner:
 
     def _new_context(self) -> None:
         self.context = Context(self.model, self._params)
+        self.memory = memory_of(self.context)
         self.switch.fit(self.context)
 
     def start(self, sequence: Sequence) -> None:

@@ -47,11 +47,15 @@ class Worker:
     Attributes:
         wake: Condition, held whenever something changes that the thread waits for.
         closing: bool, it takes no work any more.
+        resting: bool, the thread has nothing to do, not even something to keep for later, and waits.
+        on_rest: called on the thread, with `wake` held, whenever it begins to rest; must be quick and take no locks. Or None.
     """
 
     def __init__(self, noun: str, switch: Switch) -> None:
         self.wake = threading.Condition()
         self.closing = False
+        self.resting = False
+        self.on_rest: Callable[[], None] | None = None
         self._noun = noun
         self._switch = switch
         self._pid = os.getpid()
@@ -75,6 +79,14 @@ class Worker:
         """Raises ClosedError once it is closing. With `wake` held."""
         if self.closing:
             raise self._closed()
+
+    def rest(self) -> None:
+        """Waits, for however long, until something changes. With `wake` held, on the thread."""
+        self.resting = True
+        if self.on_rest:
+            self.on_rest()
+        self.wake.wait()
+        self.resting = False
 
     def begin_batch(self, ids: frozenset[int]) -> bool:
         """Requests that are about to be computed; false: it is closing, and they are not."""

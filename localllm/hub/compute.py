@@ -28,6 +28,7 @@ class Batch:
         n_cells: int, cells of the cache that each token may look at.
         n_window_cells: int, the same in sliding-window layers; 0: there are none.
         flash_attention: bool.
+        casts_k, casts_v: bool, keys or values are kept in 32 bits, of which flash attention makes a copy in 16.
     """
 
     n_tokens: int
@@ -36,6 +37,8 @@ class Batch:
     n_cells: int
     n_window_cells: int
     flash_attention: bool
+    casts_k: bool = False
+    casts_v: bool = False
 
 
 def compute_bytes(header: Header, model: Geometry, batch: Batch) -> int:
@@ -120,10 +123,11 @@ def _masks(model: Geometry, batch: Batch) -> int:
 
 
 def _scores(model: Geometry, batch: Batch, widths: _Widths) -> int:
-    """Bytes of attention scores, where they are written down at all."""
-    if batch.flash_attention:
-        return 0
+    """Bytes of attention scores, or of what flash attention copies so that it need not write them down."""
     cells = max(batch.n_cells, batch.n_window_cells)
+    if batch.flash_attention:
+        copied = (layer.k_width * batch.casts_k + layer.v_width * batch.casts_v for layer in model.layers)
+        return cells * max(copied, default=0) * 2
     # Without flash attention V lies transposed, and each of its values is put in its place by an index of 64 bits.
     # Without a cache it is transposed right there.
     places = model.v_width_max * batch.n_tokens * 8 if model.has_cache else 2 * widths.inputs * batch.n_tokens * _F32

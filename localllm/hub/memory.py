@@ -245,7 +245,10 @@ class _Plan:
         n_window = self.n_window_cells if self.model.window_tokens else 0
         # Without a cache, tokens look at those of the same batch.
         n_cells = self.n_cells if self.model.has_cache else n_tokens
-        batch = Batch(n_tokens, n_sequences, n_outputs, n_cells, n_window, self.options.flash_attention)
+        options = self.options
+        flash = options.flash_attention
+        casts = (flash and self.model.has_cache and kind == "f32" for kind in (options.type_k, options.type_v))
+        batch = Batch(n_tokens, n_sequences, n_outputs, n_cells, n_window, flash, *casts)
         logits = self.header.vocab_size * n_sequences * 4  # where llama.cpp hands out one row for each sequence
         return compute_bytes(self.header, self.model, batch) + logits
 

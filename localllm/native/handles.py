@@ -434,7 +434,7 @@ class Text:
 
 
 class Chat:
-    """An lm_chat: the chat templates of a model, or one given as text.
+    """An lm_chat: the chat templates of a model, or one given as text. It needs the model only while it is made.
 
     Args:
         model: Model or None.
@@ -446,7 +446,6 @@ class Chat:
 
     def __init__(self, model: Model | None, source: str | None = None) -> None:
         self.native = model.native if model else load()
-        self.model = model
         out = localllm_h.lm_chat_p()
         pointer = model.pointer if model else None
         text = source.encode() if source else None

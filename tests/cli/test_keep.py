@@ -229,7 +229,7 @@ def test_du(repo, pulled):
     found = told("du")
     assert (found["disk_bytes"], found["repositories"][0]["repo"]) == (n_bytes, "org/model")
     code, shown = in_terminal("du")
-    assert code == 0 and re.search(r"total +\d+\.\d kB", shown)
+    assert code == 0 and re.search(r"total +\d+\.\d KiB", shown)
 
 
 def test_export_and_import(repo, pulled, tmp_path, home):

@@ -19,7 +19,7 @@ OK, INVALID = localllm_h.LM_OK, localllm_h.LM_INVALID_ARGUMENT
 # Those that return a status; lm_init takes NULL for the default folder of backends.
 OTHERS = {"lm_abi_version", "lm_abort_if_set", "lm_init", "lm_last_error", "lm_layout_json", "lm_log_pending", "lm_string_free"}
 FUNCTIONS = sorted(set(localllm_h.FUNCTIONS) - OTHERS - {"lm_log_set_level"})
-HANDLE_FUNCTIONS = [name for name in FUNCTIONS if re.match("lm_(sampler|text|chat|parser|drafter)_(?!create)", name)]
+HANDLE_FUNCTIONS = [name for name in FUNCTIONS if re.match("lm_(sampler|text|chat|parser|drafter|fit)_(?!create)", name)]
 
 
 @pytest.fixture(scope="module")

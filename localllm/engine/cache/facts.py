@@ -8,6 +8,7 @@ from typing import Any
 
 from localllm.engine.cache.disk import DiskStore, state_key
 from localllm.engine.config import ContextConfig
+from localllm.engine.params import cells
 from localllm.errors import InvalidRequestError
 from localllm.native.handles import Model
 
@@ -27,7 +28,7 @@ def _rope_length(model: Model, config: ContextConfig) -> str:
     """Whether the length of the context changes the positions: some models (Phi-3) have other factors for long contexts."""
     metadata = model.metadata()
     original = metadata.get(f"{metadata.get('general.architecture')}.rope.scaling.original_context_length", "")
-    n_ctx = config.n_ctx or model.native.llama_model_n_ctx_train(model.pointer)
+    n_ctx = cells(config, model.native.llama_model_n_ctx_train(model.pointer))
     if not original.isdigit():
         return ""
     return f"{'more than' if n_ctx > int(original) else 'up to'} {original}"

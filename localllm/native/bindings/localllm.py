@@ -16,6 +16,7 @@ from ctypes import (
     c_int32,
     c_size_t,
     c_uint32,
+    c_uint64,
     c_uint8,
     c_void_p,
 )
@@ -33,7 +34,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 6
+LM_ABI_VERSION = 7
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -95,6 +96,7 @@ lm_text_p = c_void_p
 lm_chat_p = c_void_p
 lm_parser_p = c_void_p
 lm_drafter_p = c_void_p
+lm_fit_p = c_void_p
 
 
 class lm_control(Structure):
@@ -231,6 +233,18 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_parser_parse": (c_int, (lm_parser_p, c_char_p, c_size_t, c_bool, POINTER(POINTER(c_char)))),
     "lm_schema_to_grammar": (c_int, (c_char_p, POINTER(POINTER(c_char)))),
     "lm_grammar_check": (c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_bool), POINTER(c_size_t))),
+    "lm_memory_of": (c_int, (llama_context_p, POINTER(POINTER(c_char)))),
+    "lm_memory_measure": (
+        c_int,
+        (c_char_p, POINTER(llama_model_params), POINTER(llama_context_params), POINTER(POINTER(c_char))),
+    ),
+    "lm_fit_create": (
+        c_int,
+        (c_char_p, POINTER(llama_model_params), POINTER(llama_context_params), c_uint64, c_uint32, POINTER(lm_fit_p)),
+    ),
+    "lm_fit_free": (c_int, (lm_fit_p,)),
+    "lm_fit_info": (c_int, (lm_fit_p, POINTER(POINTER(c_char)))),
+    "lm_fit_apply": (c_int, (lm_fit_p, POINTER(llama_model_params), POINTER(llama_context_params))),
     "lm_bench_loop": (
         c_int,
         (

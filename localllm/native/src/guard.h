@@ -8,6 +8,7 @@
 #include <exception>
 #include <mutex>
 #include <new>
+#include <shared_mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -98,6 +99,10 @@ void lm_require_positions(const llama_model & model, const llama_batch & batch);
 // Held by whoever changes a model's list of LoRA adapters, and by whatever has a context reserve its buffers, which
 // reads that list: llama.cpp locks nothing, and the contexts of one model have a thread each.
 std::mutex & lm_adapters_mutex();
+
+// Held shared by whatever loads: fitting (lm_fit_create) puts a log function of its own in place of ours for a while,
+// whose data lie on its stack, and holds it alone.
+std::shared_mutex & lm_loading_mutex();
 
 // Copies text for the caller, who frees it with lm_string_free().
 char * lm_string_copy(const std::string & text);

@@ -5,8 +5,8 @@
 //   - no C++ exception and no failed assertion leaves it: the result is an lm_status, lm_last_error() says why;
 //   - arguments are checked before they reach llama.cpp; output arguments are written only on LM_OK;
 //   - text handed out through `char ** out` is NUL-terminated and belongs to the caller: free it with lm_string_free();
-//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser, lm_drafter) are checked for being alive: a freed or
-//   foreign pointer is an
+//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser, lm_drafter, lm_fit) are checked for being alive: a
+//   freed or foreign pointer is an
 //     LM_INVALID_ARGUMENT. llama_model and llama_context pointers are only checked for NULL: their owner keeps them
 //     valid.
 #ifndef LOCALLLM_H
@@ -25,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 6
+#define LM_ABI_VERSION 7
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +36,7 @@ typedef struct lm_text lm_text;
 typedef struct lm_chat lm_chat;
 typedef struct lm_parser lm_parser;
 typedef struct lm_drafter lm_drafter;
+typedef struct lm_fit lm_fit;
 
 enum lm_status {
     LM_OK = 0,
@@ -322,6 +323,35 @@ LM_API enum lm_status lm_schema_to_grammar(const char * json, char ** out);
 // no grammar; the message begins with line and column.
 LM_API enum lm_status lm_grammar_check(const char * grammar, const char * text, size_t size, bool * whole,
                                        size_t * taken);
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+// What a context and its model take, by kind of buffer: {"buffers": [{"buffer", "device", "is_host", "model_bytes",
+// "context_bytes", "compute_bytes"}], "output_bytes", "model_bytes", "context_bytes", "compute_bytes", "n_ctx"}.
+// "context_bytes" is the KV cache and the states of recurrent layers, "output_bytes" the rows of logits and embeddings
+// that are handed out, on the host. No other thread may compute with the context meanwhile.
+LM_API enum lm_status lm_memory_of(const struct llama_context * ctx, char ** out);
+
+// The same for a model and a context that are not made: llama.cpp lays everything out and allocates nothing. Of the
+// file only the header is read, what follows may be a hole. In addition {"n_ctx_train", "n_layer", "devices": [{"name",
+// "is_gpu", "free_bytes", "total_bytes"}]}, the devices that the model would use.
+LM_API enum lm_status lm_memory_measure(const char * path, const struct llama_model_params * model,
+                                        const struct llama_context_params * context, char ** out);
+
+// llama.cpp's own choice of what goes to which device (common_fit_params). Of `model` and `context` it changes what has
+// its default value: n_gpu_layers, tensor_split, tensor_buft_overrides, and an n_ctx of 0, which becomes the length
+// that the model was trained for, or as much of it as leaves `margin_bytes` free on every device, at least `n_ctx_min`.
+// Files are measured as by lm_memory_measure. Other threads wait with loading meanwhile.
+LM_API enum lm_status lm_fit_create(const char * path, const struct llama_model_params * model,
+                                    const struct llama_context_params * context, uint64_t margin_bytes,
+                                    uint32_t n_ctx_min, lm_fit ** out);
+LM_API enum lm_status lm_fit_free(lm_fit * fit);
+// {"fits", "n_ctx", "n_gpu_layers", "tensor_split": [...], "overrides": [[pattern, buffer], ...]}. "fits" false:
+// llama.cpp found nothing that leaves the margin, and has changed nothing.
+LM_API enum lm_status lm_fit_info(const lm_fit * fit, char ** out);
+// Writes the choice into parameters for loading; they point into `fit`, which has to outlive the loading.
+LM_API enum lm_status lm_fit_apply(const lm_fit * fit, struct llama_model_params * model,
+                                   struct llama_context_params * context);
 
 // ---- bench ---------------------------------------------------------------------------------------------------------
 

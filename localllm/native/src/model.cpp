@@ -30,6 +30,17 @@ void require_standalone(const gguf_context * header) {
     }
 }
 
+} // namespace
+
+void lm_require_model_file(const gguf_context * header, bool any_kind) {
+    require_sound_epsilons(header);
+    if (!any_kind) {
+        require_standalone(header);
+    }
+}
+
+namespace {
+
 const llama_vocab * require_vocab(const llama_model * model) {
     lm_require(model, "model: NULL");
     const llama_vocab * vocab = llama_model_get_vocab(model);
@@ -95,10 +106,8 @@ lm_status lm_model_load(const char * path, const llama_model_params * params, bo
         lm_require(params, "params: NULL");
         lm_require(out, "out: NULL");
         const gguf_ptr header = gguf_header(path);
-        require_sound_epsilons(header.get());
-        if (!any_kind) {
-            require_standalone(header.get());
-        }
+        lm_require_model_file(header.get(), any_kind);
+        const std::shared_lock<std::shared_mutex> gate(lm_loading_mutex());
         lm_error_capture errors;
         llama_model * model = llama_model_load_from_file(path, *params);
         if (!model) {
@@ -121,6 +130,7 @@ lm_status lm_context_create(llama_model * model, const llama_context_params * pa
         lm_require(out, "out: NULL");
         lm_require(params->n_seq_max >= 1 && params->n_seq_max <= llama_max_parallel_sequences(),
                    "n_seq_max: more sequences than llama.cpp supports, or none");
+        const std::shared_lock<std::shared_mutex> gate(lm_loading_mutex());
         lm_error_capture errors;
         const std::lock_guard<std::mutex> lock(lm_adapters_mutex());
         llama_context * ctx = llama_init_from_model(model, *params);

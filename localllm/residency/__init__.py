@@ -1,0 +1,1 @@
+"""What this process has loaded, for how long it stays, and what makes way when memory gets scarce."""

@@ -1,0 +1,225 @@
+"""What "auto" means, what does not fit, and what is said about it before anything is allocated."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from localllm import ContextConfig, Embedder, Engine, LocalModel, ModelConfig, loaded_models
+from localllm.errors import DoesNotFitError, InvalidRequestError
+from localllm.hub.gguf import read_header
+from localllm.hub.memory import ContextOptions, estimate
+from localllm.native.library import load
+from localllm.residency import fitting
+from localllm.residency.fitting import Wanted
+from localllm.residency.policy import HOST, TOTAL
+from localllm.residency.registry import registry
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """A function that says how much memory the machine has left."""
+    return lambda n_bytes: monkeypatch.setattr(registry, "free_bytes", lambda: n_bytes)
+
+
+def test_auto_is_the_trained_length_where_there_is_room(smollm2, free):
+    free(8 << 30)
+    with LocalModel(smollm2, n_ctx="auto", n_gpu_layers="auto", kept_sequences=0, n_batch=32, n_ubatch=32) as model:
+        assert model.placement is None
+        assert model.engine.n_ctx == 8192
+        placement = model.placement
+    assert (placement.n_ctx, placement.n_ctx_train, placement.n_gpu_layers) == (8192, 8192, -1)
+    assert "all the 8192 tokens" in placement.reason and placement.free_bytes == 8 << 30
+
+
+def test_auto_is_as_much_of_it_as_leaves_a_margin(smollm2, free, caplog):
+    header = read_header(smollm2)
+    options = {"n_batch": 32, "n_ubatch": 32, "kept_sequences": 0, "parallel": 4}
+    half = estimate(header, ContextOptions(n_ctx=4096, repacked=fitting._repacked(), **options)).total_bytes
+    free(half + fitting.margin(half + 256 * MIB))
+    caplog.set_level(logging.INFO, "localllm")
+    with LocalModel(smollm2, n_ctx="auto", **options) as model:
+        n_ctx = model.engine.n_ctx
+        memory, room = model.engine.memory, registry.free_bytes() or 0
+        assert model.complete("The capital of France is", temperature=0, max_tokens=2).text == " Paris."
+    assert n_ctx % 256 == 0 and 4096 - 512 <= n_ctx <= 4096
+    assert memory.total_bytes <= 1.01 * (room - fitting.margin(room))
+    assert f"n_ctx={n_ctx}, as much as fits of the 8192 tokens" in caplog.text
+
+
+def test_auto_never_grows_while_the_handle_lives_and_shrinks_if_it_must(smollm2, free, clock):
+    small = {"n_batch": 32, "n_ubatch": 32, "kept_sequences": 0, "parallel": 1}
+    with LocalModel(smollm2, n_ctx="auto", keep_alive=0, **small) as model:
+        sizes = []
+        for n_bytes in (480 * MIB, 8 << 30, 420 * MIB):
+            free(n_bytes)
+            model.complete("x", max_tokens=1)
+            sizes.append(model.placement.n_ctx)
+            while model.loaded:
+                registry.expire()
+    assert 512 <= sizes[2] < sizes[0] == sizes[1] < 8192
+
+
+def test_what_cannot_fit_is_refused_before_anything_is_allocated(local, free, mapped):
+    free(20 * MIB)
+    model = local(n_ctx=200_000)
+    with pytest.raises(DoesNotFitError) as caught:
+        model.engine  # noqa: B018
+    text = str(caught.value)
+    assert "n_ctx=200000" in text and "of this machine's memory" in text and "20.0 MiB" in text and "check_memory=False" in text
+    best = int(text.split(" at most would fit")[0].rpartition("n_ctx=")[2])
+    assert mapped() == [] and loaded_models() == []
+    assert caught.value.needed_bytes > caught.value.free_bytes == 20 * MIB
+    # It is the largest that fits.
+    fits = local(n_ctx=best)
+    assert fits.engine.n_ctx == best
+    fits.close()
+    with pytest.raises(DoesNotFitError):
+        local(n_ctx=best + 256).engine  # noqa: B018
+
+
+def test_it_can_be_forced(local, free):
+    free(1)
+    with pytest.raises(DoesNotFitError, match="no n_ctx would fit"):
+        local().engine  # noqa: B018
+    assert local(check_memory=False).engine.n_ctx == 256
+
+
+def test_idle_models_make_way_when_the_machine_has_no_more(local, monkeypatch, mapped):
+    first, second, third = local("qwen3"), local("qwen3moe"), local("gemma3", n_ctx=16384)
+    first.complete("one", max_tokens=1)
+    while not first.engine.resting:
+        pass
+    monkeypatch.setattr(registry, "free_bytes", lambda: MIB // 2 if first.loaded else 4 * MIB)
+    with pytest.raises(DoesNotFitError, match="this machine's memory"):
+        third.engine  # noqa: B018  not even if the first made way, so it does not
+    assert mapped() == ["qwen3"]
+    assert second.complete("one", max_tokens=1).tokens and mapped() == ["qwen3moe"]
+
+
+def test_a_system_that_does_not_tell_refuses_nothing(local, free):
+    free(None)
+    assert local(n_ctx=2048).engine.n_ctx == 2048
+
+
+@pytest.mark.parametrize(
+    ("options", "is_warned"),
+    [
+        ({"n_ctx": 8192}, True), ({"n_ctx": 4096}, False), ({"n_ctx": 0}, False), ({"n_ctx": "auto"}, False),
+        ({"n_ctx": 8192, "rope_freq_scale": 0.5}, False), ({"n_ctx": 8192, "rope_freq_base": 1e6}, False),
+    ],
+)  # fmt: skip
+def test_a_context_beyond_what_was_learned_is_warned_of(local, options, is_warned):
+    model = local(kept_sequences=0, **options)
+    assert model.header.context_length == 4096
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.engine  # noqa: B018
+    texts = [str(one.message) for one in caught if "trained for" in str(one.message)]
+    assert bool(texts) == is_warned
+    assert all("n_ctx=8192" in text and "4096 tokens" in text for text in texts)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_lengths_that_are_bounded_anyway_are_no_matter(local, name):
+    model = local(name, n_ctx=2 * 4096)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if name == "bert":
+            model.embed("one")
+        else:
+            model.complete("one", max_tokens=1)
+
+
+def test_an_engine_by_itself_wants_numbers(models):
+    path = str(models["qwen3"])
+    for make in (
+        lambda: Engine(path, context=ContextConfig(n_ctx="auto")),
+        lambda: Engine(path, ModelConfig(n_gpu_layers="auto")),
+        lambda: Embedder(path, context=ContextConfig(n_ctx="auto")),
+    ):
+        with pytest.raises(InvalidRequestError, match="^n_(ctx|gpu_layers): 'auto'"):
+            make()
+    for kind, name in ((ContextConfig, "n_ctx"), (ModelConfig, "n_gpu_layers")):
+        with pytest.raises(InvalidRequestError, match=f"^{name}:"):
+            kind(**{name: "most"})
+
+
+def test_defaults_are_what_they_were():
+    assert (ContextConfig().n_ctx, ModelConfig().n_gpu_layers) == (4096, "all")
+
+
+# ---- the numbers
+
+
+@pytest.mark.parametrize("purpose", ["engine", "embedder"])
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen35", "mamba2"])
+@pytest.mark.parametrize("options", [{}, {"n_ctx": 1024, "parallel": 2, "kept_sequences": 0, "flash_attention": "off"}])
+def test_a_plan_is_what_is_taken(models, name, purpose, options):
+    header = read_header(models[name])
+    context = ContextConfig(n_threads=1, **options)
+    wanted = Wanted(models[name], header, ModelConfig(), context, purpose)
+    plan = fitting.plan(load(), wanted, {HOST: 1 << 40})
+    assert plan.context_use[TOTAL] + plan.weights_use[TOTAL] == plan.placement.needed_bytes
+    made = Engine(str(models[name]), context=context) if purpose == "engine" else Embedder(str(models[name]), context=context)
+    with made:
+        taken = fitting.use_of_context(made.memory)
+        mapped = fitting.use_of_weights(made.memory, True)
+    # Vectors have a row of outputs more, and scratch memory is most of what these tiny ones take.
+    assert plan.context_use[TOTAL] == pytest.approx(taken[TOTAL], rel=0.05 if purpose == "engine" else 0.25)
+    assert plan.weights_use[TOTAL] == pytest.approx(mapped[TOTAL], rel=0.01) or purpose == "embedder"
+    assert mapped[HOST] <= mapped[TOTAL]
+
+
+def test_llama_cpps_own_choice_is_a_plan_too(smollm2):
+    """What is used where there is a GPU; here there is none, and everything lies in the machine's own memory."""
+    header, native = read_header(smollm2), load()
+    for n_ctx, layers in (("auto", "auto"), (2048, 3)):
+        wanted = Wanted(smollm2, header, ModelConfig(n_gpu_layers=layers), ContextConfig(n_ctx=n_ctx), "engine")
+        by_llama, by_header = (make(native, wanted, {HOST: 1 << 40}) for make in (fitting._by_llama_cpp, fitting.plan))
+        assert by_llama.placement.n_ctx == by_header.placement.n_ctx == (8192 if n_ctx == "auto" else 2048)
+        assert by_llama.placement.needed_bytes == pytest.approx(by_header.placement.needed_bytes, rel=0.02)
+        assert by_llama.context_use[HOST] == pytest.approx(by_header.context_use[HOST], rel=0.02)
+        assert (by_llama.fit is not None) == ("auto" in (n_ctx, layers))
+    # A second context over the same weights: they are not laid out anew, and "auto" is what there is room for.
+    wanted = Wanted(smollm2, header, ModelConfig(n_gpu_layers="auto"), ContextConfig(n_ctx="auto"), "engine", loaded_layers=5)
+    tight = fitting._by_llama_cpp(native, wanted, {HOST: 170 * MIB})
+    assert (tight.placement.n_gpu_layers, tight.placement.n_ctx, tight.fit) == (5, 2048, None)
+    assert tight.context_use[HOST] < 170 * MIB < fitting._by_llama_cpp(native, wanted, {HOST: 1 << 40}).context_use[HOST]
+
+
+ONCE_MORE = """
+import resource, sys
+from localllm import LocalModel, loaded_models
+from localllm.residency.registry import registry
+first = LocalModel(sys.argv[1], n_ctx=65536, n_threads=1, kept_sequences=0)
+first.complete("one", max_tokens=1)
+second = LocalModel(sys.argv[2], n_ctx=65536, n_threads=1, kept_sequences=0, check_memory=False)
+while not first.engine.resting:
+    pass
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+# Room for threads and the like, but not for a second context.
+resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20), resource.RLIM_INFINITY))
+print(len(second.complete("one", max_tokens=2).tokens), first.loaded, second.loaded)
+stream = second.stream_complete("one", temperature=0, ignore_eos=True)
+next(stream)
+try:
+    first.engine
+except Exception as error:
+    print(type(error).__name__, second.loaded, bool(next(stream).tokens))
+stream.close()
+"""
+
+
+def test_after_a_failed_allocation_everything_idle_makes_way_and_it_is_tried_once_more(models):
+    done = subprocess.run(
+        [sys.executable, "-c", ONCE_MORE, str(models["qwen3"]), str(models["qwen3moe"])],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["2 False True", "ModelLoadError True True"], done.stderr
