@@ -24,13 +24,14 @@ from localllm.errors import (
 )
 from localllm.hub import environment
 from localllm.hub.catalog import Aliases
+from localllm.hub.checking import repair
 from localllm.hub.client import HubClient
 from localllm.hub.download import download_all
 from localllm.hub.garbage import gc
 from localllm.hub.inventory import models_here, pin
 from localllm.hub.layout import RepoCache, locked_if_free
 from localllm.hub.pull import pull
-from localllm.hub.removal import plan_removal, remove
+from localllm.hub.removal import carry_out, plan_removal, remove
 from localllm.hub.resolve import expand
 from localllm.hub.usage import usage
 
@@ -189,6 +190,47 @@ def test_what_another_program_brought_goes_only_by_its_name_and_alone(hub, repo,
     assert found["files"] == {name: None if "Q8_0" in name else len(data) for name, data in repo.items()}
     assert found["warnings"] == []
     removed(store, cache, "org/model:Q4_0")
+    assert seen()["warnings"] == []
+
+
+def test_branches_and_tags_end_with_their_snapshots(hub, repo, pulled, store, cache, gguf):
+    first = hub.repos["org/model"].branches["main"]
+    hub.repos["org/model"].tags["v/1"] = first
+    pulled("org/model@v%2F1:Q4_0")
+    hub.add("org/model", {**repo, "model-Q4_0.gguf": gguf("newer")})
+    second = pulled("org/model:Q4_0")
+    refs = cache / "models--org--model/refs"
+    assert (refs / "v/1").read_text() == first
+    removed(store, cache, "org/model@v%2F1:Q4_0")
+    assert [path.name for path in refs.iterdir()] == ["main"]
+    assert (refs / "main").read_text() == second.commit
+    assert seen()["warnings"] == []
+
+
+def test_a_content_stays_that_a_broken_model_can_be_mended_with(hub, repo, pulled, store, cache, client):
+    first = pulled("org/model:Q4_0")
+    hub.add("org/model", {**repo, "README.md": b"new"})
+    second = pulled("org/model:Q4_0")
+    first.first("model").unlink()
+    removed(store, cache, f"org/model@{second.commit}:Q4_0")
+    hub.forget()
+    assert repair(store, client=client)[0].files == ("model-Q4_0.gguf",)
+    assert hub.gets() == [] and first.missing() == ()
+
+
+def test_what_comes_into_use_after_the_plan_stays(repo, pulled, store, cache):
+    manifest = pulled("org/model:Q4_0")
+    file = manifest.files[0].file
+    with store.changing():
+        plan = plan_removal(store, ["org/model"])
+        other = "1" * 40  # a download of another commit ends
+        manifest.place.prepare(other, file.path, file.sha256)
+        manifest.place.publish(file.sha256, other, file.path)
+        manifest.place.write_ref("main", other)
+        done = carry_out(store, plan)
+    assert done.freed_bytes == len(repo["mmproj-model-F16.gguf"])
+    assert manifest.place.pointer(other, file.path).read_bytes() == repo["model-Q4_0.gguf"]
+    assert manifest.place.read_ref("main") == other
     assert seen()["warnings"] == []
 
 
