@@ -99,8 +99,10 @@ class Loaded:
     def path(self) -> Path:
         """The GGUF file; a model of the Hub is fetched if it is not on this machine."""
         from localllm.hub.locate import locate
+        from localllm.machine import this_machine
 
-        return locate(self._reference, offline=self._offline, context=_as_planned(self._context))
+        context = _as_planned(self._context)
+        return locate(self._reference, offline=self._offline, context=context, machine=this_machine)
 
     @functools.cached_property
     def header(self) -> Header:

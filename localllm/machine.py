@@ -7,6 +7,7 @@ everything is measured again.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
@@ -17,14 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import localllm
-from localllm.errors import InvalidRequestError, StateError
+from localllm.errors import InvalidRequestError, NativeLibraryError, StateError
 from localllm.files import write_atomically
+from localllm.hub import here
 from localllm.hub.catalog import home
+from localllm.hub.choose import Machine
 from localllm.hub.speed import Rates, TypeRate
 
 logger = logging.getLogger("localllm.machine")
 
 _FOLDER = "machine"
+_GPU_MARGIN_BYTES = 1 << 30  # common_params::fit_params_target of the pinned source
 _MAX_THREADS = 512  # as lm_speed_matrix has it
 _ROUNDS = 2  # the better of two that are some seconds apart: what else runs on a machine comes and goes
 _STAT = Path("/proc/stat")
@@ -76,6 +80,30 @@ def rates(*, n_threads: int | None = None, refresh: bool = False, progress: Rate
         return measured
 
 
+def known_rates(n_threads: int | None = None) -> Rates | None:
+    """What `rates` has measured before; None if it has not. Raises as `rates` does."""
+    key = _key(_threads(n_threads))
+    return _read(_path(key), key)
+
+
+def this_machine() -> Machine:
+    """The machine as a model finds it now, with its GPUs, if the native libraries can be used; without them it has none.
+
+    A GPU keeps 1 GiB free, llama.cpp's own default for fitting. Integrated ones have the machine's memory, which counts once.
+    """
+    from localllm.native.library import load
+
+    found = here.this_machine()
+    try:
+        devices = load().json_call("lm_devices")
+    except NativeLibraryError as error:
+        logger.info("no GPU is seen, as the native libraries cannot be used: %s", error)
+        return found
+    free = [max(0, one["memory_free_bytes"] - _GPU_MARGIN_BYTES) for one in devices if one["type"] == "gpu"]
+    on_cpu = not any(one["type"] in ("gpu", "igpu") for one in devices)
+    return dataclasses.replace(found, on_cpu=on_cpu, repacked=repacked_types() if on_cpu else frozenset(), gpu_bytes=sum(free))
+
+
 def repacked_types() -> frozenset[str]:
     """The tensor types that llama.cpp repacks on this CPU, as the library says; nothing is measured.
 
@@ -98,6 +126,19 @@ def others_seconds() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK") - own.user - own.system
 
 
+def _threads(n_threads: int | None) -> int:
+    from localllm.engine.threads import default_threads
+
+    threads = n_threads or default_threads()
+    if isinstance(n_threads, bool) or not isinstance(threads, int) or not 1 <= threads <= _MAX_THREADS:
+        raise InvalidRequestError(f"n_threads: {n_threads!r} is not an integer from 0 to {_MAX_THREADS}")
+    return threads
+
+
+def _path(key: dict[str, Any]) -> Path:
+    return home() / _FOLDER / f"rates-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
+
+
 def _key(threads: int) -> dict[str, Any]:
     from localllm.native.library import load
 
@@ -112,10 +153,6 @@ def _key(threads: int) -> dict[str, Any]:
         "abi": build["abi"],
         "llama.cpp": build["llama_commit"],
     }
-
-
-def _path(key: dict[str, Any]) -> Path:
-    return home() / _FOLDER / f"rates-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
 
 
 def _measure(threads: int, cpu: str, progress: RatesProgress | None) -> Rates:

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import threading
@@ -22,15 +23,17 @@ from pathlib import Path
 
 import localllm
 from localllm.errors import DiskSpaceError, InvalidRequestError, LocalLLMError, ModelFileError, NoGainError, UnsupportedModelError
-from localllm.hub.catalog import home
+from localllm.hub.catalog import Aliases
+from localllm.hub.choose import main_type
 from localllm.hub.gguf import Header, read_header, read_model
 from localllm.hub.gguf_parse import TENSOR_TYPES, TensorInfo
+from localllm.hub.inventory import PARENT, optimized_folder
+from localllm.hub.names import parse_name
 from localllm.hub.speed import Rates, Speed, expected
 
 #: Is told how many bytes are written, and of how many.
 OptimizeProgress = Callable[[int, int], None]
 
-_FOLDER = "optimized"
 _BLOCKS = {name: (values, n_bytes) for name, values, n_bytes in TENSOR_TYPES.values()}
 _UNQUANTISED = ("F32", "F16", "BF16", "F64")
 _ALIGNMENT = 32  # of tensors in files that llama.cpp writes (GGUF_DEFAULT_ALIGNMENT)
@@ -100,7 +103,7 @@ class OptimizePlan:
     @property
     def default_output(self) -> Path:
         """Where the file goes if nothing else is said: LOCALLLM_HOME/optimized/<name>-<TYPE>.gguf."""
-        return home() / _FOLDER / f"{_stem(self.source)}-{self.type}.gguf"
+        return optimized_folder() / f"{_stem(self.source)}-{self.type}.gguf"
 
 
 def plan_optimize(path: str | os.PathLike[str], rates: Rates, *, type: str | None = None) -> OptimizePlan:
@@ -141,6 +144,26 @@ def plan_optimize(path: str | os.PathLike[str], rates: Rates, *, type: str | Non
         warning=_warning(header, result, chosen),
         n_threads=rates.n_threads,
     )
+
+
+def register(path: Path) -> str:
+    """Gives a written version a name of the user's, by which it is run: its file's name in small letters, without ".gguf".
+
+    Args:
+        path: Path, from `optimize`.
+
+    Returns:
+        str, the name; "" if that name stands for something else already, which it goes on to do.
+
+    Raises:
+        HubError: The file of names is damaged or cannot be written.
+    """
+    names, name = Aliases(), re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).strip("-._").lower()
+    target = str(path.absolute())
+    if not name or names.get(name) not in (None, target):
+        return ""
+    names.set(name, target)
+    return name
 
 
 def optimize(plan: OptimizePlan, output: str | os.PathLike[str] | None = None, progress: OptimizeProgress | None = None) -> Path:
@@ -243,7 +266,7 @@ def _best(header: Header, results: dict[str, Header], before: Speed, speeds: dic
         near = [
             name
             for name, one in results.items()
-            if _LEAST_BITS <= one.bits_per_weight / bits <= _MOST_BITS and _bits(_main_type(name)) >= least_bits
+            if _LEAST_BITS <= one.bits_per_weight / bits <= _MOST_BITS and _bits(main_type(name)) >= least_bits
         ]
     seconds = {name: speeds[name].seconds(_PROMPT_TOKENS, _ANSWER_TOKENS) for name in near}
     now = before.seconds(_PROMPT_TOKENS, _ANSWER_TOKENS)
@@ -259,12 +282,6 @@ def _best(header: Header, results: dict[str, Header], before: Speed, speeds: dic
     if bits >= _UNQUANTISED_BITS:
         reason = f"{chosen} takes half the memory of {header.quantization}, and what it loses is hardly noticed."
     return chosen, reason
-
-
-def _main_type(mixture: str) -> str:
-    """The tensor type that a mixture is named after: Q4_K of Q4_K_M, but IQ3_S of IQ3_M."""
-    names = (mixture, mixture.rpartition("_")[0], f"{mixture.rpartition('_')[0]}_S")
-    return next(name for name in names if name in _BLOCKS)
 
 
 def _bits(type_name: str) -> float:
@@ -283,16 +300,13 @@ def _warning(header: Header, result: Header, chosen: str) -> str:
     share = sum(changed.values()) / header.n_tensor_bytes
     return (
         f"{share:.0%} of the weights are quantized already ({names}) and will be rounded a second time: answers get somewhat "
-        f"worse than from a {chosen} made of the original. If the publisher offers {chosen}, fetch that instead."
+        f"worse than from {chosen} made of the original. If the publisher offers {chosen}, fetch that instead."
     )
 
 
 def _stem(source: Path) -> str:
-    """The name without ".gguf" and the number of a shard."""
-    from localllm.hub.names import parse_name
-
-    stem = source.name[: -len(source.suffix)] if source.suffix.lower() == ".gguf" else source.name
-    return stem[: -len("-00001-of-00001")] if parse_name(source.name).shard else stem
+    """The name of the model, without its quantization and the number of a shard, as far as that leaves anything."""
+    return parse_name(source.name).base or source.stem
 
 
 # ---- writing
@@ -368,7 +382,7 @@ def _parent(plan: OptimizePlan, abort: ctypes.c_int32) -> dict[str, str]:
     name = plan.source.name.encode(errors="replace")[:_MAX_VALUE_BYTES].decode(errors="ignore")
     return {
         "localllm.version": localllm.__version__,
-        "localllm.parent.name": name,
+        PARENT: name,
         "localllm.parent.sha256": digest.hexdigest(),
         "localllm.parent.types": ",".join(plan.header.tensor_types)[:_MAX_VALUE_BYTES],
     }

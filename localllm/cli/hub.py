@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from localllm.hub.manifest import Manifest
     from localllm.hub.plan import Plan
     from localllm.hub.pull import Pulled
+    from localllm.hub.speed import Rates
 
 Reference = Annotated[str, typer.Argument(metavar="MODEL", help="org/repo[@revision][:TAG], org/repo/file.gguf, or a name.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -30,6 +31,10 @@ Projector = Annotated[
 NoProjector = Annotated[bool, typer.Option("--no-mmproj", help="No projector.")]
 NoDraft = Annotated[bool, typer.Option("--no-draft", help="No draft model.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no network; the same as HF_HUB_OFFLINE=1.")]
+Speed = Annotated[
+    bool | None,
+    typer.Option("--speed/--no-speed", help="Expected speed; measures this machine, once. In a terminal this is usual."),
+]
 CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="The Hub's cache; HF_HUB_CACHE, HF_HOME, ... if missing.")]
 
 
@@ -49,12 +54,14 @@ def plan(
     no_draft: NoDraft = False,
     offline: Offline = False,
     cache_dir: CacheDir = None,
+    speed: Speed = None,
     as_json: Json = False,
 ) -> None:
     """What a pull would fetch, why, and whether it fits; reads lists and headers only."""
     from localllm.cli.plans import print_plan
 
-    made = _plan(model, n_ctx, parallel, cache_type, mmproj, no_mmproj, no_draft, offline, cache_dir)
+    rates = _rates(speed)
+    made = _plan(model, n_ctx, parallel, cache_type, mmproj, no_mmproj, no_draft, offline, cache_dir, rates)
     if as_json:
         print(json.dumps(made.to_json(), ensure_ascii=False, indent=2))
     else:
@@ -80,7 +87,7 @@ def pull(
     """Fetch a model and what belongs to it; prints where it is. What came before is continued."""
     from localllm.cli.plans import print_plan, summary
     from localllm.cli.progress import transfer_bars
-    from localllm.hub.client import HubClient
+    from localllm.hub.client import client_for
     from localllm.hub.download import DownloadOptions
     from localllm.hub.progress import RateCap
     from localllm.hub.pull import pull as carry_out
@@ -98,7 +105,7 @@ def pull(
     if sys.stderr.isatty():
         print(summary(made), file=sys.stderr)
     store = Store(cache=cache_dir)
-    with HubClient(made.endpoint or None, offline=offline or None) as client, transfer_bars() as progress:
+    with client_for(made.endpoint, offline or None) as client, transfer_bars() as progress:
         got = carry_out(made, client=client, store=store, download=options, force=force, progress=progress)
     for warning in made.warnings:
         print(f"localllm: {warning}", file=sys.stderr)
@@ -119,9 +126,10 @@ def fetched(reference: str, n_ctx: int) -> str:
     from localllm.cli.progress import transfer_bars
     from localllm.hub.locate import locate
     from localllm.hub.memory import ContextOptions
+    from localllm.machine import this_machine
 
     with transfer_bars() as progress:
-        return str(locate(reference, context=ContextOptions(n_ctx=n_ctx), progress=progress))
+        return str(locate(reference, context=ContextOptions(n_ctx=n_ctx), machine=this_machine, progress=progress))
 
 
 def header(reference: str) -> tuple[Header, Manifest | None]:
@@ -151,20 +159,43 @@ def _plan(
     no_draft: bool,
     offline: bool,
     cache_dir: Path | None,
+    rates: Rates | None = None,
 ) -> Plan:
-    from localllm.hub.client import HubClient
+    from localllm.hub.client import client_for
     from localllm.hub.memory import ContextOptions
     from localllm.hub.plan import PlanOptions
     from localllm.hub.plan import plan as make
     from localllm.hub.resolve import expand
     from localllm.hub.store import Store
+    from localllm.machine import this_machine
 
     if mmproj and no_mmproj:
         raise InvalidRequestError("--mmproj and --no-mmproj exclude each other")
     context = ContextOptions(n_ctx=n_ctx, parallel=parallel, type_k=cache_type, type_v=cache_type)
-    options = PlanOptions(context=context, projector=mmproj or not no_mmproj, draft=not no_draft)
-    with HubClient(expand(model).endpoint or None, offline=offline or None) as client:
+    options = PlanOptions(
+        context=context, projector=mmproj or not no_mmproj, draft=not no_draft, machine=this_machine(), rates=rates
+    )
+    with client_for(expand(model).endpoint, offline or None) as client:
         return make(model, client=client, store=Store(cache=cache_dir), options=options)
+
+
+def _rates(wanted: bool | None) -> Rates | None:
+    """Rates of the machine: as they are known; measured if that is wanted, or somebody is there who can wait for them."""
+    from localllm.cli.progress import step_bar
+    from localllm.errors import NativeLibraryError
+    from localllm.machine import known_rates, rates
+
+    if wanted is False:
+        return None
+    try:
+        if wanted or sys.stderr.isatty():
+            with step_bar("measuring this machine, once") as advance:
+                return rates(progress=advance)
+        return known_rates()
+    except NativeLibraryError:
+        if wanted:
+            raise
+        return None  # plans need no native library
 
 
 def _pulled(got: Pulled) -> dict[str, Any]:

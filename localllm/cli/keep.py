@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,7 +69,16 @@ def list_models(
 def _row(entry: Entry) -> list[str | int]:
     state = f"{entry.state}, pinned" if entry.pinned else entry.state
     size = size_text(entry.n_bytes)
-    return [entry.reference, state, size, entry.quantization, age_text(entry.used_at), ", ".join(entry.aliases)]
+    names = [*entry.aliases, *((f"(from {entry.parent})",) if entry.parent else ())]
+    return [entry.reference, state, size, entry.quantization, age_text(entry.used_at), ", ".join(names)]
+
+
+def _in_use() -> Callable[[Path], bool]:
+    """Tells whether a program of this user has a file loaded."""
+    from localllm.residency.listing import others
+
+    used = {os.path.realpath(model.path) for model in others()}
+    return lambda path: os.path.realpath(path) in used
 
 
 def verify(models: Models = None, deep: Deep = True, as_json: Json = False) -> None:
@@ -132,9 +144,10 @@ def rm(
 
     store = Store()
     if not dry_run and not yes and _is_interactive():
-        plan = remove(store, models, force=force, dry_run=True)
+        plan = remove(store, models, force=force, in_use=_in_use(), dry_run=True)
         _ask([one.reference for one in plan.models], plan.freed_bytes)
-    _show_removed(remove(store, models, force=force, dry_run=dry_run), dry_run, as_json, {})
+    removed = remove(store, models, force=force, in_use=_in_use(), dry_run=dry_run)
+    _show_removed(removed, dry_run, as_json, {})
 
 
 def gc(
@@ -153,6 +166,7 @@ def gc(
         "max_bytes": parse_size("--max-size", max_size) if max_size is not None else None,
         "older_than_seconds": parse_time("--older-than", older_than) if older_than is not None else None,
         "partials": partials,
+        "in_use": _in_use(),
     }
     store = Store()
     if not dry_run and not yes:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localllm.cli.tables import size_text
 from localllm.errors import InvalidRequestError
 
 if TYPE_CHECKING:  # every command imports this module
@@ -31,12 +30,13 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
 ) -> None:
     """Write a version of a model that is faster on this machine's CPU. Says first what is gained, and what is lost."""
-    from localllm.hub.resolve import resolve
-    from localllm.optimize import optimize, plan_optimize, require_new
+    from localllm.cli.progress import step_bar
+    from localllm.hub.locate import locate
+    from localllm.optimize import optimize, plan_optimize, register, require_new
 
     if not (yes or dry_run or sys.stdin.isatty()):
         raise InvalidRequestError("--yes: missing, and nobody can be asked; give --yes to write, or --dry-run to look")
-    source = resolve(model)
+    source = locate(model, download=False)
     plan = plan_optimize(source, _rates(threads), type=to_type)
     target = output if output is not None else plan.default_output
     if not as_json:
@@ -45,12 +45,16 @@ def command(
         require_new(target)
     written = not dry_run and (yes or typer.confirm(f"Write {target}?", err=True))
     if written:
-        with _bar("writing", is_bytes=True) as advance:
+        with step_bar("writing", is_bytes=True) as advance:
             optimize(plan, target, advance)
+    name = register(target) if written else ""
     if as_json:
-        print(json.dumps({**facts(plan), "output": str(target), "written": written}, ensure_ascii=False, indent=2))
+        result = {**facts(plan), "output": str(target), "written": written, "name": name}
+        print(json.dumps(result, ensure_ascii=False, indent=2))
     elif written:
         print(target)
+        if name:
+            print(f"localllm: {name!r} is a name for it now: localllm run {name}", file=sys.stderr)
     if not (written or dry_run):
         raise typer.Exit(1)
 
@@ -96,7 +100,7 @@ def _print_plan(plan: OptimizePlan, target: Path) -> None:
         table.add_column(heading, justify="left" if not heading else "right")
     now, then = plan.before, plan.after
     table.add_row("types", _types(plan.header), _types(plan.result))
-    table.add_row("size", _mib(plan.header.file_bytes), _mib(plan.expected_bytes))
+    table.add_row("size", size_text(plan.header.file_bytes), size_text(plan.expected_bytes))
     rows = (
         ("prompt", now.prefill_tokens_per_second, then.prefill_tokens_per_second, plan.prefill_gain),
         ("answer", now.decode_tokens_per_second, then.decode_tokens_per_second, plan.decode_gain),
@@ -113,32 +117,9 @@ def _types(header: Header) -> str:
     return ", ".join(names[:_SHOWN_TYPES]) + (", ..." if len(names) > _SHOWN_TYPES else "")
 
 
-def _mib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:,.0f} MiB"
-
-
 def _rates(threads: int) -> Rates:
+    from localllm.cli.progress import step_bar
     from localllm.machine import rates
 
-    with _bar("measuring this machine, once") as advance:
+    with step_bar("measuring this machine, once") as advance:
         return rates(n_threads=threads, progress=advance)
-
-
-@contextmanager
-def _bar(text: str, is_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, which appears with the first step; none where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(text), BarColumn(), DownloadColumn() if is_bytes else MofNCompleteColumn(), TimeRemainingColumn())
-    shown = Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
-    task = shown.add_task(text)
-
-    def advance(n_done: int, n_all: int) -> None:
-        shown.start()
-        shown.update(task, completed=n_done, total=n_all)
-
-    try:
-        yield advance
-    finally:
-        shown.stop()

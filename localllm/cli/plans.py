@@ -7,6 +7,7 @@ from rich.table import Table
 
 from localllm.cli.tables import size_text
 from localllm.hub.plan import Alternative, Plan
+from localllm.hub.speed import Speed
 
 
 def print_plan(plan: Plan) -> None:
@@ -36,27 +37,37 @@ def summary(plan: Plan) -> str:
     parts += [("companions", memory.companions_bytes)] if memory.companions_bytes else []
     free = f", {size_text(plan.free_bytes)} free" if plan.free_bytes is not None else ""
     lines.append(f"{size_text(memory.total_bytes)} of memory ({', '.join(f'{name} {size_text(n)}' for name, n in parts)}){free}")
+    if speed := next((one.speed for one in plan.alternatives if one.chosen), None):
+        prompt, answer = _speed(speed)
+        lines.append(
+            f"Expected with {speed.n_tokens} tokens of prompt: {prompt} tokens/s of it, {answer} of the answer; estimates."
+        )
     if plan.adapters:
         lines.append(f"Adapters that could be applied: {', '.join(plan.adapters)}")
     return "\n".join(lines)
 
 
 def _table(plan: Plan) -> Table:
+    """The quantizations, the best first; expected tokens per second of prompts and answers where they are known."""
+    has_speed = any(one.speed for one in plan.alternatives)
     table = Table(box=None, pad_edge=False)
-    for name, justify in (
-        ("", "left"),
-        ("tag", "left"),
-        ("size", "right"),
-        ("bits/weight", "right"),
-        ("memory", "right"),
-        ("verdict", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("", "tag"):
+        table.add_column(name)
+    for name in ("size", "bits/weight", "memory", *(("prompt t/s", "answer t/s") if has_speed else ())):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
     for one in sorted(plan.alternatives, key=lambda one: (-one.bits_per_weight, one.path)):
         bits = f"{one.bits_per_weight:.2f}" if one.bits_per_weight else ""
         memory = size_text(one.needed_bytes) if one.needed_bytes is not None else ""
-        table.add_row("*" if one.chosen else "", one.tag, size_text(one.n_bytes), bits, memory, _verdict(one))
+        speed = _speed(one.speed) if has_speed else ()
+        table.add_row("*" if one.chosen else "", one.tag, size_text(one.n_bytes), bits, memory, *speed, _verdict(one))
     return table
+
+
+def _speed(speed: Speed | None) -> tuple[str, str]:
+    if speed is None:
+        return "", ""
+    return f"{speed.prefill_tokens_per_second:.3g}", f"{speed.decode_tokens_per_second:.3g}"
 
 
 def _verdict(one: Alternative) -> str:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from localllm.hub import progress as events
 
@@ -38,6 +47,24 @@ def transfer_bars() -> Iterator[events.ProgressCallback]:
             bars.update(tasks[event.file], completed=event.done_bytes, description=f"{_short(event.file)} {word}".rstrip())
 
         yield show
+
+
+@contextlib.contextmanager
+def step_bar(text: str, *, is_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """A callback that is told how much is done, and of how much, and draws one bar, which appears with the first step."""
+    columns = (TextColumn(text), BarColumn(), DownloadColumn() if is_bytes else MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    shown = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+    task = shown.add_task(text)
+
+    def advance(n_done: int, n_all: int) -> None:
+        shown.start()
+        shown.update(task, completed=n_done, total=n_all)
+
+    try:
+        yield advance
+    finally:
+        shown.stop()
 
 
 def _short(path: str) -> str:

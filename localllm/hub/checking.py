@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from localllm.errors import HubError, InvalidRequestError, ModelError
-from localllm.hub import environment
 from localllm.hub.asynchronous import in_thread
-from localllm.hub.client import HubClient
+from localllm.hub.client import HubClient, client_for
 from localllm.hub.contents import Inode, contents, inode_of
 from localllm.hub.download import DownloadOptions, download_all
 from localllm.hub.gguf import read_header, read_model
@@ -316,17 +315,11 @@ def _repaired(
     if client is not None:
         _fetch(entry, wanted, client, options, progress, cancel)
     else:
-        with _client(entry) as own:
+        with client_for(entry.manifest.endpoint if entry.manifest is not None else "") as own:
             _fetch(entry, wanted, own, options, progress, cancel)
     still = {check.path: check.problem for check in _Check(False, None, cancel).of(entry) if check.problem}
     problem = "".join(f"The repository itself has {path} like this: {why}" for path, why in list(still.items())[:1])
     return Repaired(entry, tuple(path for path in wanted if path not in still), problem)
-
-
-def _client(entry: Entry) -> HubClient:
-    endpoint = entry.manifest.endpoint if entry.manifest is not None else ""
-    # A record may come from an archive of somebody else's: its endpoint is nobody to give a token to.
-    return HubClient(endpoint or None, token=None if endpoint in ("", environment.endpoint()) else False)
 
 
 def _fetch(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localllm.errors import IncompleteSetError, QuantNotFoundError
+from localllm.hub.gguf_parse import TENSOR_TYPES
 from localllm.hub.names import match_tag
 from localllm.hub.sets import FileSet
 
@@ -26,6 +27,7 @@ _MAX_BITS = 8.7  # Q8_0, with the embeddings that publishers leave in higher pre
 _ABOUT_EQUAL = 0.08  # share of bits per weight within which speed and class decide
 _NATIVE_RATIO = 1.6  # a model published in MXFP4 hardly grows when it is stored as anything else
 _DEFAULT_QUANT = "Q4_K_M"
+_TYPES = frozenset(name for name, _, _ in TENSOR_TYPES.values())
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,18 @@ class Machine:
         free_bytes: int, memory that a model may take, margin already taken off; None: not known.
         on_cpu: bool, the CPU computes, so types that it repacks are preferred and i-quants are not.
         repacked: tensor types that it repacks (`memory.repacked_types`).
+        gpu_bytes: int, free memory of GPUs, a margin taken off; layers that do not fit there stay with the CPU.
     """
 
     free_bytes: int | None = None
     on_cpu: bool = True
     repacked: frozenset[str] = frozenset()
+    gpu_bytes: int = 0
+
+    @property
+    def all_bytes(self) -> int | None:
+        """What a model may take of both kinds of memory; None: not known."""
+        return None if self.free_bytes is None else self.free_bytes + self.gpu_bytes
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ def choose_model(candidates: Sequence[Candidate], machine: Machine, repo: str, t
     whole, others = _of_one_name(whole)
     if others:
         warnings.append(f"The repository holds other models, too ({', '.join(others)}); name a file to get one of them.")
-    choice = _best(whole, machine)
+    choice = _best_place(whole, machine)
     return Choice(choice.files, choice.reason, (*choice.warnings, *warnings), choice.fits)
 
 
@@ -157,7 +166,7 @@ def _asked_for(one: Candidate, machine: Machine, repo: str, reason: str) -> Choi
         raise IncompleteSetError(f"{repo}: {one.tag} is not whole: {_lacks(one.files)}")
     fits = _fits(one, machine)
     warnings = (
-        (f"It needs {_gib(one.needed_bytes or 0)}, but only {_gib(machine.free_bytes or 0)} are free.",) if fits is False else ()
+        (f"It needs {_gib(one.needed_bytes or 0)}, but only {_gib(machine.all_bytes or 0)} are free.",) if fits is False else ()
     )
     return Choice(one.files, reason, warnings, fits)
 
@@ -176,12 +185,24 @@ def _best(whole: Sequence[Candidate], machine: Machine) -> Choice:
     if best is not None:
         return best
     smallest = min(reasonable, key=lambda one: one.needed_bytes or one.files.n_bytes)
-    needed, free = _gib(smallest.needed_bytes or 0), _gib(machine.free_bytes or 0)
+    needed, free = _gib(smallest.needed_bytes or 0), _gib(machine.all_bytes or 0)
     warning = (
         f"NOTHING FITS: even {smallest.tag} needs {needed}, but only {free} are free; "
         "a part of it would be read from disk again and again."
     )
     return Choice(smallest.files, f"{smallest.tag} is the smallest.", (warning,), False)
+
+
+def _best_place(whole: Sequence[Candidate], machine: Machine) -> Choice:
+    """The best that a GPU holds as a whole; if it holds none, the best that fits into both kinds of memory."""
+    if not machine.gpu_bytes:
+        return _best(whole, machine)
+    on_gpu = _best(whole, Machine(machine.gpu_bytes, on_cpu=False))
+    if on_gpu.fits is not False:
+        return on_gpu
+    shared = _best(whole, Machine(machine.all_bytes, on_cpu=False))
+    warning = "The GPU does not hold it as a whole: some of its layers stay with the CPU, which is slower."
+    return Choice(shared.files, shared.reason, (*shared.warnings, *((warning,) if shared.fits else ())), shared.fits)
 
 
 def _first_that_fits(candidates: Sequence[Candidate], machine: Machine) -> Choice | None:
@@ -226,9 +247,9 @@ def _native(whole: Sequence[Candidate]) -> Candidate | None:
 
 
 def _fits(one: Candidate, machine: Machine) -> bool | None:
-    if one.needed_bytes is None or machine.free_bytes is None:
+    if one.needed_bytes is None or machine.all_bytes is None:
         return None
-    return one.needed_bytes <= machine.free_bytes
+    return one.needed_bytes <= machine.all_bytes
 
 
 def _is_repacked(one: Candidate, machine: Machine) -> bool:
@@ -236,15 +257,13 @@ def _is_repacked(one: Candidate, machine: Machine) -> bool:
         return False
     if one.repacked_share is not None:
         return one.repacked_share > 0.5
-    return _main_type(one.files.name.quant) in machine.repacked
+    return main_type(one.files.name.quant) in machine.repacked
 
 
-def _main_type(quant: str) -> str:
-    """The tensor type that most of such a file is made of: Q4_K of "Q4_K_M"."""
-    if quant.startswith("MXFP4"):
-        return "MXFP4"
-    parts = quant.split("_")
-    return "_".join(parts[:2]) if len(parts) > 1 and parts[1] in ("K", "0", "1") else quant
+def main_type(quant: str) -> str:
+    """The tensor type that a quantization is named after: Q4_K of "Q4_K_M", but IQ3_S of "IQ3_M"; "" if it is none."""
+    head = quant.rpartition("_")[0]
+    return next((name for name in (quant, head, f"{head}_S") if name in _TYPES), "")
 
 
 def _rank(one: Candidate, machine: Machine) -> int:

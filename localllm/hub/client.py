@@ -344,6 +344,15 @@ class HubClient:
         )
 
 
+def client_for(endpoint: str, offline: bool | None = None) -> HubClient:
+    """A client for the endpoint that a reference or record names; "" for the usual one.
+
+    Whoever wrote it may not be the user: the token of the environment goes to the endpoint of the environment alone.
+    """
+    is_usual = endpoint in ("", environment.endpoint())
+    return HubClient(endpoint or None, token=None if is_usual else False, offline=offline)
+
+
 def _collect(body: Body, at: int, stop: int, parts: bytearray) -> None:
     """Appends what a body holds of the bytes from `at` to `stop`."""
     position, wanted = body.start, at

@@ -16,6 +16,7 @@ from localllm.hub import ollama
 from localllm.hub.catalog import Aliases, home
 from localllm.hub.contents import Contents, Inode, contents, disk_bytes, inode_of
 from localllm.hub.foreign import Foreign, repositories, sets_in
+from localllm.hub.gguf import read_header
 from localllm.hub.layout import RepoCache
 from localllm.hub.manifest import Manifest
 from localllm.hub.names import parse_name
@@ -28,6 +29,7 @@ logger = logging.getLogger("localllm.hub")
 
 State = Literal["complete", "superseded", "broken", "partial", "foreign", "embedded", "ollama", "local"]
 _OPTIMIZED = "optimized"
+PARENT = "localllm.parent.name"  # metadata of what was made for this machine
 _COMMIT_DIGITS = 12
 
 
@@ -52,6 +54,7 @@ class Entry:
         aliases: the user's names for it.
         companions: paths of its projector and draft in the repository.
         problem: str, what is wrong with it, one sentence; "" if nothing.
+        parent: str, the model that it was made from for this machine; "" for all others.
         manifest: Manifest, its record; None if it has none.
         foreign: Foreign, for what other programs brought.
     """
@@ -71,6 +74,7 @@ class Entry:
     aliases: tuple[str, ...] = ()
     companions: tuple[str, ...] = ()
     problem: str = ""
+    parent: str = ""
     manifest: Manifest | None = field(default=None, repr=False)
     foreign: Foreign | None = field(default=None, repr=False)
 
@@ -314,7 +318,11 @@ def optimized_folder() -> Path:
 def _optimized() -> Iterator[Entry]:
     for path in sorted(optimized_folder().rglob("*.gguf")):
         if path.is_file():
-            yield _local(path)
+            try:
+                parent, problem = str(read_header(path).metadata.get(PARENT, "")), ""
+            except ModelError as error:
+                parent, problem = "", str(error)
+            yield dataclasses.replace(_local(path), parent=parent, problem=problem)
 
 
 def _local(path: Path, names: tuple[str, ...] = ()) -> Entry:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from localllm.errors import ModelNotFoundError, OfflineError
 from localllm.hub import environment
+from localllm.hub.choose import Machine
 from localllm.hub.download import DownloadOptions
 from localllm.hub.memory import ContextOptions
 from localllm.hub.plan import PlanOptions
@@ -26,6 +28,7 @@ def locate(
     download: bool = True,
     offline: bool | None = None,
     context: ContextOptions | None = None,
+    machine: Callable[[], Machine] | None = None,
     options: DownloadOptions | None = None,
     progress: ProgressCallback | None = None,
     cancel: CancelToken | None = None,
@@ -38,6 +41,7 @@ def locate(
         download: bool, whether it may be fetched.
         offline: bool, never ask the network; None: what HF_HUB_OFFLINE says.
         context: ContextOptions that a quantization is chosen for, where the reference names none.
+        machine: gives the Machine that it is chosen for, when that is needed; None: see `PlanOptions`.
         options, progress, cancel: see `pull`.
 
     Raises:
@@ -61,5 +65,5 @@ def locate(
     from localllm.hub.pull import pull
 
     logger.info("%s is not on this machine: fetching it", found)
-    plans = PlanOptions(context=context or ContextOptions())
+    plans = PlanOptions(context=context or ContextOptions(), machine=machine() if machine else None)
     return pull(reference, store=store, options=plans, download=options, progress=progress, cancel=cancel).path

@@ -13,8 +13,8 @@ from typing import Any
 from localllm.errors import IncompleteSetError, InvalidRequestError, ModelError, OfflineError, QuantNotFoundError
 from localllm.hub.asynchronous import in_thread
 from localllm.hub.catalog import catalog
-from localllm.hub.choose import Candidate, Choice, Machine, candidate, choose_model
-from localllm.hub.client import HubClient
+from localllm.hub.choose import Candidate, Choice, Machine, candidate, choose_model, main_type
+from localllm.hub.client import HubClient, client_for
 from localllm.hub.companions import Companion, CompanionSets, choose_companions
 from localllm.hub.gguf import Header
 from localllm.hub.headers import Headers
@@ -28,6 +28,7 @@ from localllm.hub.progress import CancelToken
 from localllm.hub.reference import Reference
 from localllm.hub.resolve import expand
 from localllm.hub.sets import FileSet, Grouped, grouped, role_of
+from localllm.hub.speed import Rates, Speed, expected, expected_other
 from localllm.hub.store import Store
 
 _MAX_HEADERS = 4  # of quantizations, read until the choice stays
@@ -43,13 +44,15 @@ class PlanOptions:
         context: ContextOptions, the context that has to fit beside the weights.
         projector: bool, take a projector along; or str, the path of one in the repository.
         draft: bool, take a draft along.
-        machine: Machine, None: this one as it is now, without its GPUs.
+        machine: Machine, None: this one as it is now, without its GPUs (`localllm.machine.this_machine` sees them, too).
+        rates: Rates of the machine's CPU (`localllm.machine.rates`), from which speeds are expected; None: they are not told.
     """
 
     context: ContextOptions = field(default_factory=ContextOptions)
     projector: bool | str = True
     draft: bool = True
     machine: Machine | None = None
+    rates: Rates | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Alternative:
         fits: bool, None if not known.
         missing_files: int, that the repository lacks.
         chosen: bool.
+        speed: Speed that is expected of the CPU, an estimate; None if its rates are not known, or GPUs compute.
     """
 
     tag: str
@@ -75,6 +79,7 @@ class Alternative:
     fits: bool | None
     missing_files: int
     chosen: bool
+    speed: Speed | None = None
 
 
 @dataclass(frozen=True)
@@ -153,8 +158,8 @@ def plan(
 
     Args:
         reference: a model of the Hub, or a name for one.
-        client: HubClient; None: one for the endpoint of the reference, else of the environment. Where it is offline, the plan is
-            made from what is here.
+        client: HubClient; None: one for the endpoint of the reference, which gets no token unless it is that of the environment.
+            Where it is offline, the plan is made from what is here.
         store: Store; None: the user's.
         options: PlanOptions.
         cancel: CancelToken.
@@ -172,7 +177,7 @@ def plan(
     store = store or Store()
     if client is not None:
         return _Planner(found, _hint(reference), client, store, options or PlanOptions(), cancel).run()
-    with HubClient(found.endpoint or None) as own:
+    with client_for(found.endpoint) as own:
         return _Planner(found, _hint(reference), own, store, options or PlanOptions(), cancel).run()
 
 
@@ -239,7 +244,7 @@ class _Planner:
             companions=tuple(one.reason for one in found),
             warnings=(*chosen.warnings, *self.notes.values()),
             memory=memory,
-            free_bytes=self.machine.free_bytes,
+            free_bytes=self.machine.all_bytes,
             fits=chosen.fits,
             alternatives=self._alternatives(chosen.files),
             adapters=tuple(one.path for one in companions.adapters),
@@ -384,7 +389,7 @@ class _Planner:
         return tuple(KeptFile(role, file) for role, files in sets if files is not None for file in files.files)
 
     def _alternatives(self, chosen: FileSet) -> tuple[Alternative, ...]:
-        free = self.machine.free_bytes
+        free = self.machine.all_bytes
         return tuple(
             Alternative(
                 tag=one.tag,
@@ -395,9 +400,21 @@ class _Planner:
                 fits=None if one.needed_bytes is None or free is None else one.needed_bytes <= free,
                 missing_files=len(one.files.missing),
                 chosen=path == chosen.path,
+                speed=self._speed(one, chosen),
             )
             for path, one in self.candidates.items()
         )
+
+    def _speed(self, one: Candidate, chosen: FileSet) -> Speed | None:
+        """What is expected of a quantization: by its own header if that was read, else by the chosen one's and its name."""
+        rates, other = self.options.rates, main_type(one.files.name.quant)
+        if rates is None or not self.machine.on_cpu or not one.files.is_complete:
+            return None
+        if one.repacked_share is not None:
+            return expected(self.headers.of(one.files), rates)
+        if not other or one.files.name.base.lower() != chosen.name.base.lower():
+            return None
+        return expected_other(self.headers.of(chosen), rates, other)
 
 
 def _a(kind: str) -> str:

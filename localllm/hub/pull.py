@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localllm.errors import CorruptFileError, DoesNotFitError, HubError, IncompleteSetError, ModelError
 from localllm.hub.asynchronous import in_thread
-from localllm.hub.client import HubClient
+from localllm.hub.client import HubClient, client_for
 from localllm.hub.download import DownloadOptions, download_all
 from localllm.hub.gguf import Header, read_model
 from localllm.hub.listing import Listing
@@ -66,7 +66,7 @@ def pull(
 
     Args:
         reference: a model of the Hub, a name for one, or a Plan.
-        client: HubClient; None: one for the endpoint of the reference, else of the environment.
+        client: HubClient; None: as for `plan`.
         store: Store; None: the user's.
         options: PlanOptions, for a reference.
         download: DownloadOptions.
@@ -88,7 +88,7 @@ def pull(
         raise does_not_fit(made)
     if client is not None:
         return _carry_out(made, client, store, download, progress, cancel)
-    with HubClient(made.endpoint or None) as own:
+    with client_for(made.endpoint) as own:
         return _carry_out(made, own, store, download, progress, cancel)
 
 

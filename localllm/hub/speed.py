@@ -18,6 +18,7 @@ Of experts only those count that a token uses. `localllm.machine.rates` measures
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -33,7 +34,8 @@ BATCH_TOKENS = 512  # llama.cpp's micro-batch, for which rates are measured
 _VERSION = 1
 _MAX_JSON_CHARACTERS = 1 << 20
 _LIMIT = 1e30  # of a rate; what no machine reaches
-_BYTES_PER_VALUE = {name: n_bytes / values for name, values, n_bytes in TENSOR_TYPES.values()}
+_BLOCKS = {name: (values, n_bytes) for name, values, n_bytes in TENSOR_TYPES.values()}
+_BYTES_PER_VALUE = {name: n_bytes / values for name, (values, n_bytes) in _BLOCKS.items()}
 # Tables of which rows are looked up; the first is the output matrix, too, where there is no other.
 _EMBEDDING = "token_embd.weight"
 _LOOKED_UP = (_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
@@ -194,6 +196,30 @@ def expected(header: Header, rates: Rates, *, n_tokens: int = BATCH_TOKENS) -> S
         answer += rates.attention_seconds * queries * _cells(model, layer, n_tokens, 0) + rates.layer_seconds
         answer += 8 * layer.state_values / rates.nearest("F32").bytes_per_second
     return Speed(1 / prompt, 1 / answer, n_tokens, work.assumed)
+
+
+def expected_other(header: Header, rates: Rates, type_name: str, *, n_tokens: int = BATCH_TOKENS) -> Speed:
+    """The speed of another quantization of a model, of which no more is known than the type that most of it is made of.
+
+    Args:
+        header: Header of the quantization that is known.
+        rates, n_tokens: see `expected`.
+        type_name: str, the tensor type of the other one, e.g. "Q4_K".
+
+    Raises:
+        InvalidRequestError: `type_name` is no tensor type, or as for `expected`.
+    """
+    if type_name not in _BLOCKS:
+        raise InvalidRequestError(f"type_name: {type_name!r} is no tensor type")
+    tensors = tuple(_retyped(tensor, type_name) if _is_matrix(tensor, header) else tensor for tensor in header.tensors)
+    return expected(dataclasses.replace(header, tensors=tensors), rates, n_tokens=n_tokens)
+
+
+def _retyped(tensor: TensorInfo, type_name: str) -> TensorInfo:
+    values, n_bytes = _BLOCKS[type_name]
+    if tensor.type == "F32" or tensor.shape[0] % values:  # routers and the like stay as they are, and so does what has odd rows
+        return tensor
+    return dataclasses.replace(tensor, type=type_name, n_bytes=tensor.n_elements // values * n_bytes)
 
 
 def repacked_share(header: Header, repacked: frozenset[str]) -> float:

@@ -181,11 +181,11 @@ class Store:
         return next((one for one in self.find_manifests(reference) if not whole or not one.missing()), None)
 
     def find_manifests(self, reference: Reference) -> list[Manifest]:
-        """All records that a reference means, whole or not: those that were pulled for it first, then the newest."""
+        """All records that a reference means, whole or not, the newest first; first of all those of what was pulled for it."""
         same = [one for one in self.manifests() if _is_of(one, reference)]
         meant = _meant(reference, same, lambda manifest: parse_name(manifest.paths("model")[0]))
-        asked = str(reference)
-        return sorted(meant, key=lambda manifest: manifest.asked != asked)
+        pulled = next((one.paths("model") for one in meant if one.asked == str(reference)), None)
+        return sorted(meant, key=lambda manifest: manifest.paths("model") != pulled)
 
     def find_foreign(self, reference: Reference) -> Foreign | None:
         """What another program left in the cache, if it is whole by its names and headers."""

@@ -221,6 +221,17 @@ def test_tokens_stay_out_of_records(hub, home, files, monkeypatch):
     assert "hf_secret" not in json.dumps(got.plan.to_json())
 
 
+def test_a_token_goes_to_the_endpoint_of_the_environment_only(hub, hub_server, home, files, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with hub_server.HubServer() as other:
+        for server in (hub, other):
+            server.add("org/m", {"m-Q4_0.gguf": files["Q4_0"]})
+        pull(f"{other.endpoint}/org/m:Q4_0", options=ROOMY)
+        pull(f"{hub.endpoint}/org/m:Q4_0", options=ROOMY)
+        assert not any(entry.authorization for entry in other.log)
+    assert {entry.authorization for entry in hub.log if entry.origin == "api"} == {"Bearer hf_secret"}
+
+
 def test_the_client_of_a_pull_may_be_offline(client, repo, store):
     pull(f"{repo}:Q4_0", client=client, options=ROOMY)
     with HubClient(offline=True) as offline:

@@ -138,6 +138,7 @@ def test_references_find_what_they_mean(store, cache):
     old = keep("m-Q4_K_M.gguf", "Q4_K_M", pulled_at=1.0)
     new = keep("m-Q4_K_M.gguf", "Q4_K_M", commit=OTHER, pulled_at=2.0)
     small = keep("m-Q2_K.gguf", "Q2_K", asked="org/m", pulled_at=1.5)
+    keep("m-Q2_K.gguf", "Q2_K", commit="c3" * 20, pulled_at=1.2)
     pinned = keep("m-Q4_K_M.gguf", "Q4_K_M", revision="v1", commit="d4" * 20, pulled_at=9.0)
     variant = keep("m-UD-Q3_K_XL.gguf", "UD-Q3_K_XL", pulled_at=0.5)
     for text, expected in {
@@ -155,6 +156,14 @@ def test_references_find_what_they_mean(store, cache):
         "http://other.example/org/m:Q4_K_M": None,
     }.items():
         assert store.find_manifest(parse_reference(text)) == expected, text
+
+
+def test_a_version_that_was_pulled_by_another_name_counts_as_the_newest(store, cache):
+    old = put(record(cache=cache, asked="org/m"))
+    new = put(record(cache=cache, commit=OTHER, pulled_at=2000.0, asked="org/m:Q4_K_M"))
+    for one in (old, new):
+        store.add(one)
+    assert store.find_manifest(parse_reference("org/m")) == new
 
 
 def test_a_newer_version_that_is_not_whole_hides_no_older_one(store, cache):
