@@ -73,7 +73,7 @@ def test_the_new_file_says_where_it_came_from_and_answers(smollm2, home):
     steps = []
     plan = plan_optimize(smollm2, invented(fast=("Q4_0",)))
     path = optimize(plan, progress=lambda done, total: steps.append((done, total)))
-    assert path == home / "optimized" / "SmolLM2-135M-Instruct.Q4_1-Q4_0.gguf" and list(path.parent.iterdir()) == [path]
+    assert path == home / "optimized" / "SmolLM2-135M-Instruct-Q4_0.gguf" and list(path.parent.iterdir()) == [path]
     header = read_header(path)
     assert header.tensor_types == plan.result.tensor_types and header.chat_template == plan.header.chat_template
     assert abs(header.file_bytes - plan.expected_bytes) < 4096

@@ -43,6 +43,10 @@ def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, **options)
 
 
+def run_plain(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "localllm", *arguments], capture_output=True, text=True, timeout=60)
+
+
 def models_in(home: Path) -> list[str]:
     return sorted(path.name for path in home.rglob("*.gguf"))
 
@@ -60,7 +64,11 @@ def test_a_dry_run_shows_the_warning_first_and_writes_nothing(smollm2, home):
 def test_with_yes_the_file_is_written_and_named(smollm2, home):
     done = run("smollm2", "--yes")
     path = Path(done.stdout.splitlines()[-1])
-    assert (done.returncode, done.stderr) == (0, "")
+    name = "smollm2-135m-instruct-q4_0"
+    assert done.returncode == 0 and done.stderr == f"localllm: '{name}' is a name for it now: localllm run {name}\n"
+    assert json.loads(run_plain("info", name, "--json").stdout)["path"] == str(path)
+    (entry,) = [one for one in json.loads(run_plain("list", "--json").stdout) if one["state"] == "local"]
+    assert (entry["aliases"], entry["parent"]) == ([name], smollm2.name)
     assert path.parent == home / "optimized" and read_header(path).quantization == "Q4_0"
     again = run("smollm2", "--yes")
     assert again.returncode == 2 and "exists already" in again.stderr

@@ -185,3 +185,23 @@ def test_python_fetches_at_the_first_use(hub, home, smollm2):
             temperature=0, max_tokens=24,
         ).message.content  # fmt: skip
     assert model.path.is_relative_to(home)
+
+
+def test_a_model_that_a_program_has_loaded_is_not_removed(hub, home, smollm2):
+    hub.add("org/smol-GGUF", {"SmolLM2-135M-Instruct-Q4_1.gguf": smollm2})
+    program = (
+        "from localllm import LocalModel\n"
+        "model = LocalModel('org/smol-GGUF:Q4_1', n_ctx=256)\n"
+        "model.engine\n"
+        "print('loaded', flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
+        assert user.stdout.readline() == "loaded\n"
+        (loaded, *_) = json.loads(run("ps", "--json")[1])
+        assert loaded["pid"] == user.pid and loaded["reference"] == "org/smol-GGUF:Q4_1"
+        code, _, err = run("rm", "org/smol-GGUF:Q4_1", "--yes")
+        assert code != 0 and "use" in err and len(Store().manifests()) == 1
+        user.communicate("\n", timeout=30)
+    assert run("rm", "org/smol-GGUF:Q4_1", "--yes")[0] == 0 and Store().manifests() == []
+    assert json.loads(run("ps", "--json")[1]) == []

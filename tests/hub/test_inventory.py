@@ -43,7 +43,7 @@ def test_a_pulled_model_is_complete_with_all_that_is_known_of_it(repo, pulled, s
     n_bytes = len(repo["model-Q4_0.gguf"]) + len(repo["mmproj-model-F16.gguf"])
     assert found == Entry(
         "org/model:Q4_0", "complete", manifest.first("model"), n_bytes, n_bytes, "Q4_0", "org/model", "main", manifest.commit,
-        manifest.pulled_at, store.last_used(manifest), False, ("mine",), ("mmproj-model-F16.gguf",), "", manifest,
+        manifest.pulled_at, store.last_used(manifest), False, ("mine",), ("mmproj-model-F16.gguf",), manifest=manifest,
     )  # fmt: skip
     told = json.loads(json.dumps(found.to_json()))
     assert (told["path"], told["aliases"], "manifest" in told) == (str(manifest.first("model")), ["mine"], False)

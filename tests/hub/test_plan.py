@@ -15,6 +15,7 @@ from localllm.hub.client import HubClient
 from localllm.hub.memory import ContextOptions
 from localllm.hub.plan import Plan, PlanOptions, plan
 from localllm.hub.pull import pull
+from localllm.hub.speed import Rates, TypeRate
 
 MIB = 1 << 20
 SMALL = ContextOptions(n_ctx=256, parallel=1, kept_sequences=0, n_batch=64, n_ubatch=64)
@@ -222,6 +223,42 @@ def test_plain_data_of_a_plan(client, repo):
     data = json.loads(json.dumps(plan(f"{repo}:Q4_0", client=client, options=options()).to_json()))
     assert data["tag"] == "Q4_0" and data["fetch_bytes"] == data["n_bytes"] > 0
     assert len(data["alternatives"]) == len(QUANTS) and data["memory"]["total_bytes"] > 0
+
+
+# ---- by speed and place
+
+
+def test_speeds_are_told_where_rates_are_known(client, repo):
+    """Q4_0 is repacked and Q4_K is not, so of about the same size the faster one is taken."""
+    types = [TypeRate(name, name == "Q4_0", 7e9 if name == "Q4_0" else 2e9, 1e9) for name in ("Q8_0", "Q4_0", "Q4_K", "F32")]
+    rates = Rates(tuple(types), 1e-6, 1e-9, 1e-9, 1e-9, n_threads=2)
+    machine = Machine(free_bytes=2_200_000, repacked=frozenset({"Q4_0"}))
+    made = plan(repo, client=client, options=options(machine, rates=rates))
+    speeds = {one.tag: one.speed for one in made.alternatives}
+    assert made.tag == "Q4_0" and "repacks" in made.reason
+    assert speeds["Q4_0"].prefill_tokens_per_second > 2 * speeds["Q4_K_M"].prefill_tokens_per_second
+    assert speeds["Q2_K"].decode_tokens_per_second > speeds["Q8_0"].decode_tokens_per_second
+    assert speeds["Q2_K"].assumed and not speeds["Q4_0"].assumed
+    exact = plan(f"{repo}:Q8_0", client=client, options=options(machine, rates=rates))
+    read = next(one.speed for one in exact.alternatives if one.chosen)
+    assert speeds["Q8_0"].prefill_tokens_per_second == pytest.approx(read.prefill_tokens_per_second, rel=0.02)
+    assert json.loads(json.dumps(exact.to_json()))["alternatives"][0]["speed"]["n_tokens"] == 512
+
+
+@pytest.mark.parametrize(
+    ("gpu", "free", "tag", "fits", "warned"),
+    [
+        (4 * MIB, 1 << 40, "Q8_0", True, False),
+        (2_500_000, 1 << 40, "Q5_K_M", True, False),  # a smaller one that the GPU holds whole, before a larger one in parts
+        (1 << 20, 3 * MIB, "Q8_0", True, True),
+        (1_100_000, 1_100_000, "Q4_K_M", True, True),
+        (1 << 10, 1 << 10, "Q2_K", False, True),
+    ],
+)
+def test_what_a_gpu_holds_as_a_whole_comes_first(client, repo, gpu, free, tag, fits, warned):
+    made = plan(repo, client=client, options=options(Machine(int(free), on_cpu=False, gpu_bytes=int(gpu))))
+    assert (made.tag, made.fits, bool(made.warnings)) == (tag, fits, warned), made.alternatives
+    assert made.free_bytes == int(gpu) + int(free) and all(one.speed is None for one in made.alternatives)
 
 
 # ---- from what is here

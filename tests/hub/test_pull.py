@@ -223,6 +223,7 @@ def test_tokens_stay_out_of_records(hub, home, files, monkeypatch):
 
 def test_a_token_goes_to_the_endpoint_of_the_environment_only(hub, hub_server, home, files, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub.users["hf_secret"] = "me"
     with hub_server.HubServer() as other:
         for server in (hub, other):
             server.add("org/m", {"m-Q4_0.gguf": files["Q4_0"]})
