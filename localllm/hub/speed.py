@@ -3,7 +3,7 @@
 A prompt of n tokens takes, for each of its tokens,
 
     sum over the matrices of 2 * weights / flops_per_second(type)                  products, in batches of 512
-    + sum over the layers of batch_attention_seconds * query values * cells        each token looks at all cells of its batch
+    + sum over the layers of batch_attention_seconds * query values * n / 2        a token looks at those before it
     + sum over the layers of pass_seconds * (2 * width + inner width + heads)      norms, gates, sums
     + sum over the layers of (pass_seconds * state values + layer_seconds / 512)
 
@@ -190,10 +190,11 @@ def expected(header: Header, rates: Rates, *, n_tokens: int = BATCH_TOKENS) -> S
     prompt, answer = work.batch_seconds + work.output_seconds / n_tokens, work.token_seconds + work.output_seconds
     for at, layer in enumerate(model.layers):
         queries = sizes.query_values(layer, at)
-        cells = _cells(model, layer, batch + (n_tokens - batch) / 2, batch)
+        # llama.cpp's kernel skips whole blocks of cells that are masked.
+        cells = _cells(model, layer, n_tokens / 2)
         prompt += rates.batch_attention_seconds * queries * cells + rates.layer_seconds / batch
         prompt += rates.pass_seconds * (sizes.passed_values(at) + layer.state_values)
-        answer += rates.attention_seconds * queries * _cells(model, layer, n_tokens, 0) + rates.layer_seconds
+        answer += rates.attention_seconds * queries * _cells(model, layer, n_tokens) + rates.layer_seconds
         answer += 8 * layer.state_values / rates.nearest("F32").bytes_per_second
     return Speed(1 / prompt, 1 / answer, n_tokens, work.assumed)
 
@@ -292,8 +293,8 @@ def _used_share(header: Header, tensor: TensorInfo) -> float:
     return min(1.0, count / tensor.shape[2]) if count else 1.0
 
 
-def _cells(model: Geometry, layer: Layer, n_cells: float, n_batch: int) -> float:
-    return min(n_cells, model.window_tokens + n_batch) if layer.is_windowed and model.window_tokens else n_cells
+def _cells(model: Geometry, layer: Layer, n_cells: float) -> float:
+    return min(n_cells, model.window_tokens) if layer.is_windowed and model.window_tokens else n_cells
 
 
 @dataclass(frozen=True)

@@ -156,12 +156,12 @@ double product_seconds(machine & cpu, const std::vector<ggml_tensor *> & weights
     cpu.allocate(graph);
     const std::vector<float> values = some_values(static_cast<size_t>(SPEED_COLUMNS * n_columns));
     ggml_backend_tensor_set(input, values.data(), 0, values.size() * sizeof(float));
-    return median_seconds([&] { cpu.compute(graph); });
+    return quartile_seconds([&] { cpu.compute(graph); });
 }
 
 } // namespace
 
-double median_seconds(const std::function<void()> & run, int repetitions, const std::function<void()> & prepare) {
+double quartile_seconds(const std::function<void()> & run, int repetitions, const std::function<void()> & prepare) {
     run();
     std::vector<double> seconds;
     double total = 0;
@@ -173,7 +173,7 @@ double median_seconds(const std::function<void()> & run, int repetitions, const 
         total += seconds.back();
     }
     std::sort(seconds.begin(), seconds.end());
-    return seconds[seconds.size() / 2];
+    return seconds[seconds.size() / 4];
 }
 
 void require_threads(int32_t n_threads) {

@@ -13,9 +13,10 @@ constexpr int64_t SPEED_COLUMNS = 2048;
 constexpr int64_t SPEED_BATCH = 512; // llama.cpp's n_ubatch
 constexpr int SPEED_REPETITIONS = 5;
 
-// The median of a few runs, in seconds; the first, in which memory is touched for the first time, does not count.
-// `prepare` comes before each and is not timed.
-double median_seconds(
+// The lower quartile of a few runs, in seconds: other programs, and threads that fell asleep, only ever make it longer.
+// The first, in which memory is touched for the first time, does not count. `prepare` comes before each and is not
+// timed.
+double quartile_seconds(
     const std::function<void()> & run, int repetitions = SPEED_REPETITIONS,
     const std::function<void()> & prepare = [] {});
 

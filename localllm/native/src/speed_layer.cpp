@@ -12,21 +12,6 @@
 
 namespace {
 
-constexpr size_t EVICTED_BYTES = 48u << 20;
-
-// Puts other memory into the caches, as a real model's weights do between two looks at the same layer.
-class eviction {
-  public:
-    void operator()() {
-        for (size_t at = 0; at < bytes_.size(); at += 64) {
-            bytes_[at]++;
-        }
-    }
-
-  private:
-    std::vector<uint8_t> bytes_ = std::vector<uint8_t>(EVICTED_BYTES);
-};
-
 // A model of the llama architecture, with weights that mean nothing. Both have 64 values in a head.
 struct shape {
     int32_t n_layer;
@@ -40,11 +25,12 @@ constexpr int32_t HEAD_WIDTH = 64;
 constexpr int32_t N_VOCAB = 32;
 // Matrices as those of small models, so that the threads of a step wait for one another as long as they do there.
 constexpr shape SMALL = {/*n_layer=*/6, /*n_embd=*/256, /*n_head=*/4, /*n_head_kv=*/2, /*n_ff=*/768};
-// Hardly any matrices, so that the attention is nearly all there is.
-constexpr shape MANY_HEADS = {/*n_layer=*/2, /*n_embd=*/64, /*n_head=*/12, /*n_head_kv=*/4, /*n_ff=*/64};
+// Many heads for their width, so that a long look back is most of what it costs.
+constexpr shape MANY_HEADS = {/*n_layer=*/2, /*n_embd=*/256, /*n_head=*/12, /*n_head_kv=*/4, /*n_ff=*/1024};
 constexpr int32_t FAR_TOKENS = 1024; // how far back attention looks when its cost is measured
 constexpr int32_t NEAR_TOKENS = 8;
-constexpr int STEPS = 9; // of one token each
+constexpr size_t OTHER_MATRICES = 6; // of 8 MB
+constexpr int STEPS = 15;            // of one token each
 
 gguf_ptr metadata_of(const shape & model) {
     gguf_ptr keys(gguf_init_empty());
@@ -113,7 +99,7 @@ class layers {
             decode(n_tokens);
             llama_memory_seq_rm(llama_get_memory(ctx_.get()), 0, n_past, -1);
         };
-        return n_tokens == 1 ? median_seconds(run, STEPS, evict_) : median_seconds(run);
+        return n_tokens == 1 ? quartile_seconds(run, STEPS, evict_) : quartile_seconds(run);
     }
 
   private:
@@ -129,41 +115,58 @@ class layers {
     std::function<void()> evict_;
 };
 
-// Seconds of the matrix products that one token takes in a model, and of nothing else.
-double bare_seconds(machine & cpu, const shape & model, const std::function<void()> & evict) {
-    const int32_t heads = model.n_head * HEAD_WIDTH, heads_kv = model.n_head_kv * HEAD_WIDTH;
-    const std::pair<int32_t, int32_t> matrices_of_layer[] = {
-        {model.n_embd, heads},      {model.n_embd, heads_kv},   {model.n_embd, heads_kv},   {heads, model.n_embd},
-        {model.n_embd, model.n_ff}, {model.n_embd, model.n_ff}, {model.n_ff, model.n_embd},
-    };
-    const size_t n = std::size(matrices_of_layer) * static_cast<size_t>(model.n_layer);
-    const ggml_ptr weights = new_context(n);
-    const ggml_ptr ctx = new_context(3 * n, true);
-    ggml_cgraph * graph = ggml_new_graph_custom(ctx.get(), 3 * n, false);
-    std::vector<ggml_tensor *> inputs;
-    for (int32_t layer = 0; layer < model.n_layer; layer++) {
-        for (const auto & [columns, rows] : matrices_of_layer) {
-            ggml_tensor * matrix = ggml_new_tensor_2d(weights.get(), GGML_TYPE_F32, columns, rows);
-            inputs.push_back(ggml_new_tensor_1d(ctx.get(), GGML_TYPE_F32, columns));
-            ggml_set_input(inputs.back());
-            ggml_build_forward_expand(graph, ggml_mul_mat(ctx.get(), matrix, inputs.back()));
+// Products with matrices for one token, and nothing else.
+class products {
+  public:
+    // `shapes`: columns and rows.
+    products(const std::vector<std::pair<int64_t, int64_t>> & shapes, int32_t n_threads)
+        : cpu_(n_threads), weights_(new_context(shapes.size())), ctx_(new_context(3 * shapes.size(), true)) {
+        graph_ = ggml_new_graph_custom(ctx_.get(), 3 * shapes.size(), false);
+        std::vector<ggml_tensor *> filled;
+        for (const auto & [columns, rows] : shapes) {
+            filled.push_back(ggml_new_tensor_2d(weights_.get(), GGML_TYPE_F32, columns, rows));
+            ggml_tensor * input = ggml_new_tensor_1d(ctx_.get(), GGML_TYPE_F32, columns);
+            ggml_set_input(input);
+            ggml_build_forward_expand(graph_, ggml_mul_mat(ctx_.get(), filled.back(), input));
+            filled.push_back(input);
+        }
+        buffer_.reset(
+            ggml_backend_alloc_ctx_tensors_from_buft(weights_.get(), ggml_backend_dev_buffer_type(cpu_device())));
+        if (!buffer_) {
+            throw std::bad_alloc();
+        }
+        ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+        cpu_.allocate(graph_);
+        for (ggml_tensor * tensor : filled) {
+            set_some_values(tensor, nullptr);
         }
     }
-    const ggml_backend_buffer_ptr buffer(
-        ggml_backend_alloc_ctx_tensors_from_buft(weights.get(), ggml_backend_dev_buffer_type(cpu_device())));
-    if (!buffer) {
-        throw std::bad_alloc();
+
+    void compute() { cpu_.compute(graph_); }
+
+  private:
+    machine cpu_;
+    ggml_ptr weights_;
+    ggml_ptr ctx_;
+    ggml_backend_buffer_ptr buffer_;
+    ggml_cgraph * graph_;
+};
+
+// The matrices of a model.
+std::vector<std::pair<int64_t, int64_t>> matrices_of(const shape & model) {
+    const int64_t heads = model.n_head * HEAD_WIDTH;
+    const int64_t heads_kv = model.n_head_kv * HEAD_WIDTH;
+    std::vector<std::pair<int64_t, int64_t>> found;
+    for (int32_t layer = 0; layer < model.n_layer; layer++) {
+        found.insert(found.end(), {{model.n_embd, heads},
+                                   {model.n_embd, heads_kv},
+                                   {model.n_embd, heads_kv},
+                                   {heads, model.n_embd},
+                                   {model.n_embd, model.n_ff},
+                                   {model.n_embd, model.n_ff},
+                                   {model.n_ff, model.n_embd}});
     }
-    ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    cpu.allocate(graph);
-    for (ggml_tensor * tensor = ggml_get_first_tensor(weights.get()); tensor;
-         tensor = ggml_get_next_tensor(weights.get(), tensor)) {
-        set_some_values(tensor, nullptr);
-    }
-    for (ggml_tensor * input : inputs) {
-        set_some_values(input, nullptr);
-    }
-    return median_seconds([&] { cpu.compute(graph); }, STEPS, evict);
+    return found;
 }
 
 // Seconds for each value that is normalized, scaled and added, in a batch.
@@ -185,7 +188,7 @@ double pass_seconds(machine & cpu) {
     const std::vector<float> values = some_values(SPEED_COLUMNS * SPEED_BATCH);
     ggml_backend_tensor_set(input, values.data(), 0, values.size() * sizeof(float));
     ggml_backend_tensor_set(scale, values.data(), 0, SPEED_COLUMNS * sizeof(float));
-    return median_seconds([&] { cpu.compute(graph); }) / (PASSES * SPEED_COLUMNS * SPEED_BATCH);
+    return quartile_seconds([&] { cpu.compute(graph); }) / (PASSES * SPEED_COLUMNS * SPEED_BATCH);
 }
 
 } // namespace
@@ -195,11 +198,14 @@ lm_status lm_speed_layer(int32_t n_threads, char ** out) {
         lm_require(out, "out: NULL");
         require_threads(n_threads);
         machine cpu(n_threads);
-        eviction other_memory;
-        const std::function<void()> evict = [&] { other_memory(); };
+        // Between two looks at a layer, the weights of the others have been through the caches, and no thread slept.
+        products others(std::vector<std::pair<int64_t, int64_t>>(OTHER_MATRICES, {SPEED_COLUMNS, SPEED_COLUMNS / 2}),
+                        n_threads);
+        const std::function<void()> evict = [&] { others.compute(); };
         layers small(SMALL, n_threads, evict);
         const double step = small.seconds(1, NEAR_TOKENS);
-        const double bare = bare_seconds(cpu, SMALL, evict);
+        products matrices(matrices_of(SMALL), n_threads);
+        const double bare = quartile_seconds([&] { matrices.compute(); }, STEPS, evict);
         layers heads(MANY_HEADS, n_threads, evict);
         const double near = heads.seconds(1, NEAR_TOKENS);
         const double far = heads.seconds(1, FAR_TOKENS);
