@@ -156,9 +156,7 @@ def render(
         "template_kwargs": dict(options.template_kwargs),
     }
     if tools.shown:
-        request.update(
-            tools=tools.shown, callable_tools=tools.callable, strict_tools=tools.strict, tool_choice=tools.mode
-        )
+        request.update(tools=tools.shown, callable_tools=tools.callable, strict_tools=tools.strict, tool_choice=tools.mode)
     if wanted.schema is not None and tools.mode != "required":
         request["json_schema"] = wanted.schema
     elif wanted.grammar and tools.mode != "required":
