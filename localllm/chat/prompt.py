@@ -27,8 +27,11 @@ class ChatOptions:
     or what that one says. A model that thinks does so first, unconstrained.
 
     Attributes:
-        tools: OpenAI-style function tools. The arguments of a required call always satisfy "parameters": where the family's own
-            format cannot see to that, the call is made in one of ours. Those of a free call do if the format has them as JSON.
+        tools: OpenAI-style function tools. The arguments of a required call always satisfy "parameters", and so do those of a
+            free call (tool_choice "auto") to a tool with "strict": True, and of any call beside a schema or grammar: where the
+            family's own format cannot see to that, all calls are made in one of ours. Other free calls are made in the family's
+            format, which keeps to "parameters" as far as it writes arguments as JSON: a text between tags is any text, whatever
+            its schema says of it.
         tool_choice: "auto" (the model decides), "none", "required" or "any" (it has to call one), a tool's name, or OpenAI's
             {"type": "function", "function": {"name": ...}}.
         parallel_tool_calls: bool, allow several calls in one answer.
@@ -153,7 +156,7 @@ def render(
         "template_kwargs": dict(options.template_kwargs),
     }
     if tools.shown:
-        request.update(tools=tools.shown, callable_tools=tools.callable, tool_choice=tools.mode)
+        request.update(tools=tools.shown, callable_tools=tools.callable, strict_tools=tools.strict, tool_choice=tools.mode)
     if wanted.schema is not None and tools.mode != "required":
         request["json_schema"] = wanted.schema
     elif wanted.grammar and tools.mode != "required":

@@ -10,6 +10,8 @@ from localllm.chat.constraints.schema import prepare
 from localllm.errors import InvalidRequestError
 
 Mode = Literal["auto", "none", "required"]
+# What says of an object as a whole which properties it has.
+_COMBINATIONS = {"anyOf", "oneOf", "allOf", "$ref"}
 
 
 @dataclass(frozen=True)
@@ -20,18 +22,20 @@ class Tools:
         shown: OpenAI-style function tools, all that the model is told of.
         callable: those that it may call, their parameters made ready for a grammar.
         mode: "auto", "none" or "required".
+        strict: names of tools whose arguments keep to their schemas in free calls as well.
     """
 
     shown: tuple[dict[str, Any], ...] = ()
     callable: tuple[dict[str, Any], ...] = ()
     mode: Mode = "none"
+    strict: tuple[str, ...] = ()
 
 
 def check_tools(tools: Sequence[Mapping[str, Any]], choice: Any, rules: dict[str, str]) -> Tools:
     """Checks tools and the choice among them.
 
     Args:
-        tools: OpenAI-style function tools: {"type": "function", "function": {"name", "description", "parameters"}}.
+        tools: OpenAI-style function tools: {"type": "function", "function": {"name", "description", "parameters", "strict"}}.
         choice: None or "auto", "none", "required" or "any", a tool's name, or {"type": "function", "function": {"name"}}.
         rules: collects expressions, see `constraints.schema.prepare`.
 
@@ -50,7 +54,8 @@ def check_tools(tools: Sequence[Mapping[str, Any]], choice: Any, rules: dict[str
     if mode == "none" or not shown:
         return Tools()
     ready = [_ready(tool, rules) for tool in shown if wanted is None or tool["function"]["name"] == wanted]
-    return Tools(tuple(shown), tuple(ready), mode)
+    strict = tuple(tool["function"]["name"] for tool in ready if tool["function"].get("strict"))
+    return Tools(tuple(shown), tuple(ready), mode, strict)
 
 
 def _tool(where: str, tool: Any) -> dict[str, Any]:
@@ -66,6 +71,10 @@ def _tool(where: str, tool: Any) -> dict[str, Any]:
         raise InvalidRequestError(f"{where}.function.name: must be text that is not empty, not {name!r}")
     if not isinstance(function.get("description") or "", str):
         raise InvalidRequestError(f"{where}.function.description: must be text, not {function['description']!r}")
+    if not isinstance(function.get("strict"), (bool, type(None))):
+        raise InvalidRequestError(f"{where}.function.strict: must be True or False, not {function['strict']!r}")
+    if "strict" in tool:
+        raise InvalidRequestError(f'{where}.strict: belongs into "function", beside the name')
     parameters = function.get("parameters")
     if parameters is None:
         parameters = {}
@@ -79,8 +88,11 @@ def _tool(where: str, tool: Any) -> dict[str, Any]:
 def _ready(tool: dict[str, Any], rules: dict[str, str]) -> dict[str, Any]:
     function = tool["function"]
     schema = function["parameters"]
-    if not schema["properties"] and "additionalProperties" not in schema:
-        schema = {**schema, "additionalProperties": False}
+    if not schema["properties"]:
+        if _COMBINATIONS.isdisjoint(schema):
+            schema = {"additionalProperties": False, **schema}
+        else:
+            schema = {key: value for key, value in schema.items() if key != "properties"}
     ready = prepare(schema, rules, f"parameters of the tool {function['name']!r}")
     return {"type": "function", "function": {**function, "parameters": ready}}
 

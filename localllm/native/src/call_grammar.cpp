@@ -1,7 +1,7 @@
 #include "call_grammar.h"
 
 #include "guard.h"
-#include "tools.h"
+#include "parser_walk.h"
 
 #include "chat-peg-parser.h"
 #include "json-schema-to-grammar.h"
@@ -72,31 +72,6 @@ class Emptied {
     std::set<common_peg_parser_id> ids_;
 };
 
-// The parsers that a parser consists of.
-std::vector<common_peg_parser_id> inner(const common_peg_arena & arena, common_peg_parser_id id) {
-    const auto & parser = arena.get(id);
-    if (const auto * tag = std::get_if<common_peg_tag_parser>(&parser)) {
-        return {tag->child};
-    }
-    if (const auto * rule = std::get_if<common_peg_rule_parser>(&parser)) {
-        return {rule->child};
-    }
-    if (const auto * ref = std::get_if<common_peg_ref_parser>(&parser)) {
-        return {arena.get_rule(ref->name)};
-    }
-    if (const auto * atomic = std::get_if<common_peg_atomic_parser>(&parser)) {
-        return {atomic->child};
-    }
-    if (const auto * repetition = std::get_if<common_peg_repetition_parser>(&parser)) {
-        return {repetition->child};
-    }
-    if (const auto * sequence = std::get_if<common_peg_sequence_parser>(&parser)) {
-        return sequence->children;
-    }
-    const auto * choice = std::get_if<common_peg_choice_parser>(&parser);
-    return choice ? choice->children : std::vector<common_peg_parser_id>{};
-}
-
 // Leaves one call where many families' parsers allow any number, whatever they were asked for.
 class OneCall {
   public:
@@ -131,7 +106,7 @@ class OneCall {
         const auto [found, is_new] = holds_.emplace(id, false); // no: a rule that refers to itself asks again
         if (is_new) {
             const auto * tag = std::get_if<common_peg_tag_parser>(&arena_.get(id));
-            const auto parts = inner(arena_, id);
+            const auto parts = lm_inner_parsers(arena_, id);
             holds_[id] = (tag && tag->tag == builder::TOOL_NAME) ||
                          std::any_of(parts.begin(), parts.end(), [&](auto part) { return holds_call(part); });
         }
@@ -152,6 +127,55 @@ std::map<std::string, std::string> rules_of(const std::string & grammar) {
         }
     }
     return rules;
+}
+
+std::string written(const std::map<std::string, std::string> & rules) {
+    std::string grammar;
+    for (const auto & [name, rule] : rules) {
+        grammar += name + " ::= " + rule + "\n";
+    }
+    return grammar;
+}
+
+// Whether calls can be made, or be hidden in text that nothing ends, without going through one of these rules.
+bool is_open(const common_peg_arena & arena, const std::map<std::string, std::string> & rules) {
+    std::set<common_peg_parser_id> seen;
+    std::vector<common_peg_parser_id> todo{arena.root()};
+    while (!todo.empty()) {
+        const auto next = todo.back();
+        todo.pop_back();
+        const auto & parser = arena.get(next);
+        const auto * rule = std::get_if<common_peg_rule_parser>(&parser);
+        if (!seen.insert(next).second || (rule && rules.count(rule->name))) {
+            continue;
+        }
+        const auto * until = std::get_if<common_peg_until_parser>(&parser);
+        if (lm_is_tagged(arena, next, builder::TOOL_NAME) || (until && until->delimiters.empty()) ||
+            std::holds_alternative<common_peg_any_parser>(parser)) {
+            return true;
+        }
+        const auto parts = lm_inner_parsers(arena, next);
+        todo.insert(todo.end(), parts.begin(), parts.end());
+    }
+    return false;
+}
+
+// Whether what opens a text for the user is what the prompt ends in: there is a family whose prompts llama.cpp takes
+// so, and with them a grammar for answers that none of its models gives.
+bool opens_content_twice(const common_peg_arena & arena, const std::string & generation_prompt) {
+    for (common_peg_parser_id id = 0; id < arena.size(); id++) {
+        const auto * sequence = std::get_if<common_peg_sequence_parser>(&arena.get(id));
+        for (size_t at = 1; sequence && at < sequence->children.size(); at++) {
+            const auto * mark = std::get_if<common_peg_literal_parser>(&arena.get(sequence->children[at - 1]));
+            const size_t n = mark ? mark->literal.size() : 0;
+            if (n > 0 && n <= generation_prompt.size() &&
+                generation_prompt.compare(generation_prompt.size() - n, n, mark->literal) == 0 &&
+                lm_is_tagged(arena, sequence->children[at], builder::CONTENT)) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 bool is_name_char(char c) {
@@ -203,11 +227,7 @@ std::string lm_regrammared(const common_chat_params & params, const std::functio
         }
         rules[name] = rule;
     }
-    std::string grammar;
-    for (const auto & [name, rule] : rules) {
-        grammar += name + " ::= " + rule + "\n";
-    }
-    return grammar;
+    return written(rules);
 }
 
 // llama.cpp's own grammar for required calls lets any amount of text go before them, and a model that would rather
@@ -223,6 +243,27 @@ std::string lm_calls_only(const common_chat_params & params, bool parallel) {
 
 std::string lm_one_call_at_most(const common_chat_params & params) {
     return lm_regrammared(params, [](common_peg_arena & arena) { OneCall one(arena); });
+}
+
+std::string lm_from_the_beginning(const common_chat_params & params) {
+    if (params.grammar.empty() || !params.grammar_lazy) {
+        return params.grammar;
+    }
+    const auto arena = lm_loaded_parser(params.parser);
+    const auto bound = rules_of(params.grammar);
+    const auto is_call = [&](common_peg_parser_id id) { return lm_is_tagged(arena, id, builder::TOOL_NAME); };
+    if (is_open(arena, bound) || opens_content_twice(arena, params.generation_prompt) ||
+        !lm_can_do_without(arena, arena.root(), is_call)) {
+        return "";
+    }
+    // A saved parser has lost its schemas: what the other grammar has is taken from there.
+    auto rules = rules_of(lm_grammar_of(arena));
+    for (const auto & [name, rule] : bound) {
+        if (name != "root") {
+            rules[name] = rule;
+        }
+    }
+    return written(rules);
 }
 
 // A grammar whose rules all have a prefix, so that two can be put together.

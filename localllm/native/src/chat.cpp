@@ -1,5 +1,7 @@
 // Chat templates: messages to a prompt, an answer back to a message.
+#include "grammar.h"
 #include "guard.h"
+#include "parser_walk.h"
 #include "template_limit.h"
 #include "tools.h"
 
@@ -116,7 +118,7 @@ std::map<std::string, std::string> read_kwargs(const common_json & value) {
     return kwargs;
 }
 
-common_chat_templates_inputs read_inputs(const common_json & request, std::vector<common_chat_tool> & callable) {
+common_chat_templates_inputs read_inputs(const common_json & request, lm_callable & callable) {
     common_chat_templates_inputs inputs;
     for (const auto & [key, value] : request.items()) {
         if (key == "messages") {
@@ -126,7 +128,11 @@ common_chat_templates_inputs read_inputs(const common_json & request, std::vecto
         } else if (key == "tool_choice") {
             inputs.tool_choice = common_chat_tool_choice_parse_oaicompat(value.get<std::string>());
         } else if (key == "callable_tools") {
-            callable = common_chat_tools_parse_oaicompat(value);
+            callable.tools = common_chat_tools_parse_oaicompat(value);
+        } else if (key == "strict_tools") {
+            for (const auto & name : value.get<std::vector<std::string>>()) {
+                callable.strict.insert(name);
+            }
         } else if (key == "parallel_tool_calls") {
             inputs.parallel_tool_calls = value.get<bool>();
         } else if (key == "json_schema") {
@@ -289,13 +295,19 @@ lm_status lm_chat_apply(const lm_chat * chat, const char * json, char ** out) {
         lm_require(out, "out: NULL");
         const common_json request = common_json::parse(lm_checked_json(json, "json"));
         lm_require(request.is_object(), "json: not an object");
-        std::vector<common_chat_tool> callable;
+        lm_callable callable;
         const auto inputs = read_inputs(request, callable);
+        if (callable.tools.empty()) {
+            callable.tools = inputs.tools;
+        }
+        if (!inputs.grammar.empty()) {
+            // Here, so that an error names a place in the caller's grammar, not in what is made of it.
+            lm_require_grammar(inputs.grammar, chat->model ? llama_model_get_vocab(chat->model) : nullptr);
+        }
         const auto * templates = chat->templates.get();
         within_limits([&] {
             const bool native = inputs.tools.empty() || knows_calls(*chat, inputs);
-            const auto applied =
-                lm_apply_template(templates, inputs, callable.empty() ? inputs.tools : callable, native);
+            const auto applied = lm_apply_template(templates, inputs, callable, native);
             *out = lm_string_copy(to_json(applied, inputs).dump_safe());
         });
     });

@@ -301,10 +301,11 @@ LM_API enum lm_status lm_chat_create(const struct llama_model * model, const cha
 LM_API enum lm_status lm_chat_free(lm_chat * chat);
 // {"source", "source_tool_use", "explicit", "caps": {...}}
 LM_API enum lm_status lm_chat_info(const lm_chat * chat, char ** out);
-// `json`: {"messages": [...], "tools": [...], "callable_tools", "tool_choice", "parallel_tool_calls", "json_schema",
-// "grammar", "add_generation_prompt", "continue_final_message", "reasoning_format", "enable_thinking",
-// "template_kwargs", "now"}. "tool_name" is the only tool that has to be called. With tools and a schema the answer is
-// a call or what the schema says; a template that knows no tools gets them described, and calls in a format of ours.
+// `json`: {"messages": [...], "tools": [...], "callable_tools", "strict_tools", "tool_choice", "parallel_tool_calls",
+// "json_schema", "grammar", "add_generation_prompt", "continue_final_message", "reasoning_format", "enable_thinking",
+// "template_kwargs", "now"}. "strict_tools" are the names of those that also free calls keep to the schemas of. With
+// tools and a schema the answer is a call or what the schema says; a template that knows no tools gets them described,
+// and calls in a format of ours.
 // Result: {"prompt", "format", "grammar", "grammar_kind", "grammar_lazy", "grammar_triggers", "preserved_tokens",
 // "stops", "generation_prompt", "supports_thinking", "thinking_start", "thinking_ends", "delimiters", "parser"} where
 // "parser" is what lm_parser_create takes.

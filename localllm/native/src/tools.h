@@ -3,11 +3,9 @@
 
 #include "chat.h"
 
+#include <set>
 #include <string>
 #include <vector>
-
-// A saved parser; an empty one of "".
-common_peg_arena lm_loaded_parser(const std::string & saved);
 
 // Whether a template's own format for calls is one that llama.cpp knows, whatever the tools are. Takes milliseconds.
 bool lm_knows_calls(const common_chat_templates * templates, const common_chat_templates_inputs & with_tools);
@@ -17,7 +15,13 @@ struct lm_applied {
     std::string fallback; // the saved parser for an answer that `params.parser` cannot read; "": none
 };
 
-// Renders messages and says how the answer is made and read. `inputs.tools` are what the model is shown, `callable`
-// what it may call, with the schemas that its arguments have to satisfy; `native` is what lm_knows_calls says.
+// What the model may call, with the schemas that its arguments have to satisfy.
+struct lm_callable {
+    std::vector<common_chat_tool> tools;
+    std::set<std::string> strict; // names of those whose arguments have to satisfy them in a free call as well
+};
+
+// Renders messages and says how the answer is made and read. `inputs.tools` are what the model is shown; `native` is
+// what lm_knows_calls says.
 lm_applied lm_apply_template(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
-                             const std::vector<common_chat_tool> & callable, bool native);
+                             const lm_callable & callable, bool native);
