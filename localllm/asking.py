@@ -8,6 +8,7 @@ from typing import Any
 
 from localllm import options as keywords
 from localllm.chat.prompt import ChatOptions, Prompt, render
+from localllm.chat.texts import require_whole_characters
 from localllm.chat.types import ChatMessage
 from localllm.engine.config import SamplingParams
 from localllm.engine.request import Request
@@ -134,6 +135,7 @@ def _places(tokens: tuple[int, ...], pattern: tuple[int, ...]) -> list[int]:
 def _stops(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
+    require_whole_characters("stop", value)
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, (list, tuple)):

@@ -244,10 +244,6 @@ def test_numbers_of_numpy_are_numbers(model):
     assert model.engine.generate(Request(prompt=prompt, max_tokens=numpy.int64(2), stop_tokens=[numpy.int32(5)])).tokens
 
 
-def test_half_a_character_in_a_message_is_a_question_mark(model):
-    assert model.render([{"role": "user", "content": "a\ud800b"}]) == model.render([{"role": "user", "content": "a?b"}])
-
-
 @pytest.mark.parametrize("value", [1.0, "x", True])
 def test_metadata_of_another_type_are_refused(models, value):
     """llama.cpp would go on with what the file says."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from localllm.chat.constraints.answer import Constraint, constraint
 from localllm.chat.constraints.schema import with_rules
+from localllm.chat.messages import check_messages
+from localllm.chat.quoting import Quotes
+from localllm.chat.texts import require_whole_characters
 from localllm.chat.tools import Tools, check_tools
 from localllm.chat.types import ChatMessage
 from localllm.errors import InvalidRequestError
 from localllm.native.handles import Chat
-
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-# Around the number of a text of the caller's within a rendered prompt.
-_OPEN, _CLOSE = "\ue100", "\ue101"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +71,8 @@ class ChatOptions:
             raise InvalidRequestError("reasoning_budget_message: needs a reasoning_budget")
         if not isinstance(self.template_kwargs, Mapping):
             raise InvalidRequestError(f"template_kwargs: must be a mapping, not {type(self.template_kwargs).__name__}")
+        for name in ("regex", "grammar", "reasoning_budget_message", "template_kwargs"):
+            require_whole_characters(name, getattr(self, name))
         for name in ("enable_thinking", "parallel_tool_calls"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidRequestError(f"{name}: must be True or False, not {getattr(self, name)!r}")
@@ -90,8 +91,8 @@ class Prompt:
     """A rendered prompt and how its answer is to be made and read.
 
     Attributes:
-        parts: (text, trusted) in order; what is not trusted came from a user or a tool, and holds no special tokens whatever it
-            looks like.
+        parts: (text, trusted) in order; what is not trusted came from a user, a tool or the model, and holds no special tokens
+            whatever it looks like.
         stops: texts that end the answer.
         visible_tokens: special tokens that belong to the answer's text.
         guide: what guides the choice of tokens: fields for the engine's Request.grammar.
@@ -127,24 +128,18 @@ def render(
         chat: Chat, the template.
         messages: OpenAI-style messages, or answers as they were given; a last one from the assistant is continued.
         options: ChatOptions.
-        special: pattern of the special tokens' texts, which in what users and tools say are nothing but text; None: there are
-            none.
+        special: pattern of the special tokens' texts, which are nothing but text in all messages but the system's, and in tools;
+            None: there are none.
 
     Raises:
         InvalidRequestError: A message or option has the wrong form; names it by its place.
         GrammarError: A schema or pattern cannot be expressed.
         TemplateError: The template refuses the messages.
     """
-    if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
-        raise InvalidRequestError(f"messages: must be a list of messages, not {type(messages).__name__}")
     rules: dict[str, str] = {}
     tools, wanted = options.checked_tools(rules), options.constraint(rules)
-    checked = [_check(place, message) for place, message in enumerate(messages)]
-    if not checked:
-        raise InvalidRequestError("messages: empty; a chat needs at least one message")
-    quoted: list[str] = []
-    if special is not None:
-        checked = [_quoted(message, special, quoted) for message in checked]
+    quotes = Quotes(special)
+    checked = [quotes.message(message) for message in check_messages(messages)]
     continues = checked[-1]["role"] == "assistant" and not checked[-1].get("tool_calls")
     request: dict[str, Any] = {
         "messages": checked,
@@ -156,14 +151,15 @@ def render(
         "template_kwargs": dict(options.template_kwargs),
     }
     if tools.shown:
-        request.update(tools=tools.shown, callable_tools=tools.callable, strict_tools=tools.strict, tool_choice=tools.mode)
+        shown = [quotes.tool(tool) for tool in tools.shown]
+        request.update(tools=shown, callable_tools=tools.callable, strict_tools=tools.strict, tool_choice=tools.mode)
     if wanted.schema is not None and tools.mode != "required":
         request["json_schema"] = wanted.schema
     elif wanted.grammar and tools.mode != "required":
         request["grammar"] = wanted.grammar
     rendered = chat.apply(request)
     return Prompt(
-        parts=_parts(rendered["prompt"], quoted),
+        parts=quotes.parts(rendered["prompt"]),
         stops=tuple(rendered["stops"]),
         visible_tokens=tuple(rendered["preserved_tokens"]),
         guide=_guide(rendered, rules, options),
@@ -172,42 +168,6 @@ def render(
         delimiters=tuple(entry["delimiter"] for entry in rendered["delimiters"]),
         marks=frozenset(rendered["marks"]),
     )
-
-
-def _quoted(message: dict[str, Any], special: re.Pattern[str], quoted: list[str]) -> dict[str, Any]:
-    """A message of a user's or tool's with numbers in the places of what looks like special tokens."""
-    if message["role"] not in ("user", "tool"):
-        return message
-
-    def number(match: re.Match[str]) -> str:
-        quoted.append(match.group())
-        return f"{_OPEN}{len(quoted) - 1}{_CLOSE}"
-
-    def text(content: str) -> str:
-        return special.sub(number, content)
-
-    content = message["content"]
-    if isinstance(content, str):
-        return {**message, "content": text(content)}
-    parts = [part["text"] for part in content]
-    marked = [text(part) for part in parts]
-    if len(special.findall("".join(parts))) != sum(len(special.findall(part)) for part in parts):
-        # What one part begins and the next one ends is no special token either: an empty text holds them apart.
-        quoted.append("")
-        marked = [f"{part}{_OPEN}{len(quoted) - 1}{_CLOSE}" for part in marked]
-    return {**message, "content": [{**part, "text": now} for part, now in zip(content, marked, strict=True)]}
-
-
-def _parts(prompt: str, quoted: list[str]) -> tuple[tuple[str, bool], ...]:
-    if not quoted:
-        return ((prompt, True),)
-    parts: list[tuple[str, bool]] = []
-    at = 0
-    for match in re.finditer(f"{_OPEN}([0-9]+){_CLOSE}", prompt):
-        if int(match.group(1)) < len(quoted):
-            parts += [(prompt[at : match.start()], True), (quoted[int(match.group(1))], False)]
-            at = match.end()
-    return tuple((text, trusted) for text, trusted in [*parts, (prompt[at:], True)] if text)
 
 
 def _guide(rendered: Mapping[str, Any], rules: Mapping[str, str], options: ChatOptions) -> dict[str, object]:
@@ -226,48 +186,3 @@ def _guide(rendered: Mapping[str, Any], rules: Mapping[str, str], options: ChatO
     if thinks:
         fields.update(reasoning_start=rendered["thinking_start"], reasoning_ends=rendered["thinking_ends"])
     return {**fields, "generation_prompt": rendered["generation_prompt"]}
-
-
-def as_mapping(where: str, message: Any) -> dict[str, Any]:
-    """A message as a dict of its own.
-
-    Args:
-        where: str, its place, for messages.
-        message: a mapping or a ChatMessage.
-
-    Raises:
-        InvalidRequestError: It is neither, or its role is none.
-    """
-    if isinstance(message, ChatMessage):
-        return message.to_openai()
-    if not isinstance(message, Mapping):
-        raise InvalidRequestError(f"{where}: must be a mapping with role and content, not {type(message).__name__}")
-    if message.get("role") not in _ROLES:
-        raise InvalidRequestError(f"{where}.role: {message.get('role')!r} is not one of {', '.join(_ROLES)}")
-    return dict(message)
-
-
-def _check(place: int, message: Mapping[str, Any] | ChatMessage) -> dict[str, Any]:
-    where = f"messages[{place}]"
-    message = as_mapping(where, message)
-    role = message["role"]
-    content = message.get("content")
-    if content is None and not message.get("tool_calls"):
-        raise InvalidRequestError(f"{where}.content: missing")
-    if content is not None and not isinstance(content, (str, list, tuple)):
-        raise InvalidRequestError(f"{where}.content: must be text or a list of parts, not {type(content).__name__}")
-    if isinstance(content, (list, tuple)):
-        content = [_check_part(f"{where}.content[{at}]", part) for at, part in enumerate(content)]
-    checked = {**message, "content": content if content is not None else ""}
-    if role == "developer":
-        checked["role"] = "system"
-    return checked
-
-
-def _check_part(where: str, part: Any) -> dict[str, Any]:
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind != "text" or not isinstance(part.get("text"), str):
-        raise InvalidRequestError(f"{where}: only parts of type 'text' are understood, not {kind!r}")
-    return {"type": "text", "text": part["text"]}

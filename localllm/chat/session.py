@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from localllm import asking
 from localllm.chat import saved
-from localllm.chat.prompt import ChatOptions, as_mapping
+from localllm.chat.messages import as_mapping
+from localllm.chat.prompt import ChatOptions
 from localllm.chat.trimming import AsyncPolicy, Message, Policy, joined, split
 from localllm.chat.types import ChatDelta, ChatFinishReason, ChatMessage, ChatResult, ToolCall
 from localllm.engine.checks import whole

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from localllm.chat.constraints.schema import prepare
+from localllm.chat.texts import require_whole_characters
 from localllm.errors import InvalidRequestError
 
 Mode = Literal["auto", "none", "required"]
@@ -65,6 +66,7 @@ def _tool(where: str, tool: Any) -> dict[str, Any]:
         or not isinstance(tool.get("function"), Mapping)
     ):
         raise InvalidRequestError(f'{where}: must be {{"type": "function", "function": {{"name": ..., "parameters": ...}}}}')
+    require_whole_characters(f"{where}.function", tool["function"])
     function = dict(tool["function"])
     name = function.get("name")
     if not isinstance(name, str) or not name:

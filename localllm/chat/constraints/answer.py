@@ -9,6 +9,7 @@ from typing import Any
 from localllm.chat.constraints.alternatives import one_of
 from localllm.chat.constraints.regex import from_regex
 from localllm.chat.constraints.schema import prepare
+from localllm.chat.texts import require_whole_characters
 from localllm.errors import InvalidRequestError
 
 
@@ -58,6 +59,7 @@ def constraint(
     if schema is not None:
         if not isinstance(schema, Mapping):
             raise InvalidRequestError(f"json_schema: must be a mapping, not {type(schema).__name__}")
+        require_whole_characters("json_schema", schema)
         return Constraint(prepare(schema or {"type": "object"}, rules))
     if regex is not None:
         if not isinstance(regex, str):
@@ -74,10 +76,7 @@ def _one_of(choice: Any) -> str:
     for at, text in enumerate(choice):
         if not isinstance(text, str) or not text:
             raise InvalidRequestError(f"choice[{at}]: must be text that is not empty, not {text!r}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequestError(f"choice[{at}]: {text!r} has half of a character, {text[error.start]!r}") from error
+        require_whole_characters(f"choice[{at}]", text)
     return one_of(choice)
 
 
