@@ -111,8 +111,8 @@ def test_a_thousand_mixed_requests_leave_nothing_behind(engine_for, name, specul
     held = sum(residents.ledger.n_freed_by_clearing(entry.payload) for entry in residents.tree.tier("device"))
     assert held <= residents.ledger.n_used <= 768
     assert len(residents._free) + len(residents.tree.tier("device")) == core.runner.n_slots
-    # Objects of answers would show in both figures. Scratch memory is larger after some batches than after others, so a level that
-    # is too high has to come down again; what is left behind by each request never does.
+    # Objects of answers would show in both figures. Scratch memory is larger after some batches than after others, so a level
+    # that is too high has to come down again; what is left behind by each request never does.
     for seed in range(3, 12):
         if allocated_bytes() - before[0] < 4 * 2**20:
             break
