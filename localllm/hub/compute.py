@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from localllm.hub.geometry import Geometry
+from localllm.hub.geometry import MAX_LAYERS, Geometry
 from localllm.hub.gguf import Header, per_layer
 
 _F32 = 4
@@ -147,7 +147,9 @@ def _feed_forward(header: Header, shapes: dict[str, tuple[int, int]]) -> int:
     wide = shapes.get("ffn_down", (0, 0))[0] * (3 if "ffn_gate" in shapes else 1)
     if "ffn_down_exps" in shapes:
         inner, outer = shapes["ffn_down_exps"]
-        used = max((_int(count) for count in per_layer(header, "expert_used_count", 0, header.block_count)), default=0)
+        used = max(
+            (_int(count) for count in per_layer(header, "expert_used_count", 0, min(header.block_count, MAX_LAYERS))), default=0
+        )
         wide = max(wide, used * max(3 * inner, inner + outer) + outer)
     return wide
 

@@ -64,6 +64,7 @@ _WINDOW_BY_PATTERN = frozenset({
     "gemma4", "gemma4-assistant", "granite_swa", "maple", "mimo2", "spark2_5", "step35", "dflash", "dots3note",
 })  # fmt: skip
 _GEMMA3N_LAYERS_WITH_KV = 20
+MAX_LAYERS = 512  # LLAMA_MAX_LAYERS of the pinned source
 FINE_COMPRESSION = 4  # DSV4_CSA_RATIO: of so many tokens one key is kept, and one of the indexer
 
 
@@ -151,9 +152,9 @@ def geometry(header: Header) -> Geometry:
 
 
 def _n_layers(header: Header) -> int:
-    n_layers = min(header.block_count, 512)  # LLAMA_MAX_LAYERS
+    n_layers = min(header.block_count, MAX_LAYERS)
     if header.architecture == "nanbeige":  # runs its layers several times, each time with a cache of its own
-        n_layers = min(n_layers * max(1, _int(header.get("num_loops"))), 512)
+        n_layers = min(n_layers * max(1, _int(header.get("num_loops"))), MAX_LAYERS)
     return n_layers + (header.architecture == "graniteswitch")  # one more layer chooses the adapter
 
 

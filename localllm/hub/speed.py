@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from localllm.errors import InvalidRequestError, StateError
-from localllm.hub.geometry import Geometry, Layer, geometry
+from localllm.hub.geometry import MAX_LAYERS, Geometry, Layer, geometry
 from localllm.hub.gguf import Header, per_layer
 from localllm.hub.gguf_parse import TENSOR_TYPES, TensorInfo
 
@@ -287,7 +287,7 @@ def _used_share(header: Header, tensor: TensorInfo) -> float:
     """Of a tensor that holds experts side by side, the share that one token uses; 1.0 for all others."""
     if len(tensor.shape) < 3 or "_exps." not in tensor.name:
         return 1.0
-    used = per_layer(header, "expert_used_count", 0, header.block_count)
+    used = per_layer(header, "expert_used_count", 0, min(header.block_count, MAX_LAYERS))
     layer = _layer_of(tensor) or 0
     count = _count(used[layer]) if layer < len(used) else 0
     return min(1.0, count / tensor.shape[2]) if count else 1.0
