@@ -37,11 +37,10 @@ SHAPES = [(1,), (1, 1, 1, 1), (2**20, 2**20)]
 def changed(header: Header, rng: random.Random) -> Header:
     metadata, tensors = dict(header.metadata), list(header.tensors)
     keys = [key for key in metadata if key != "tokenizer.ggml.tokens"]
-    for key in rng.choices(keys, k=rng.randint(1, 4)):
+    for key in rng.sample(keys, k=min(len(keys), rng.randint(1, 4))):
         metadata[key] = rng.choice(VALUES)
         if rng.random() < 0.2:
             del metadata[key]
-            keys.remove(key)
     if tensors and rng.random() < 0.4:
         at = rng.randrange(len(tensors))
         tensors[at] = dataclasses.replace(tensors[at], name=rng.choice(NAMES), shape=rng.choice(SHAPES))
