@@ -199,7 +199,7 @@ def _read(path: Path, key: dict[str, Any]) -> Rates | None:
         if not isinstance(data, dict) or data.get("key") != key:
             raise StateError("it belongs to another machine or another version")
         return Rates.from_json(json.dumps(data.get("rates")))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:  # a StateError is a ValueError
         logger.warning("%s: measured again, because the file cannot be used: %s", path, error)

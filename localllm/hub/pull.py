@@ -129,6 +129,8 @@ def _carry_out(
     progress: ProgressCallback | None,
     cancel: CancelToken | None,
 ) -> Pulled:
+    with store.changing():
+        pass  # records can be written: told before hours of downloading, not after them
     files = tuple(kept.file for kept in made.files)
     listing = Listing(made.repo, made.revision, made.commit, files)
     download_all(client, listing, files, cache=made.cache, options=options, progress=progress, cancel=cancel)

@@ -13,6 +13,7 @@ from localllm.errors import (
     CorruptFileError,
     DoesNotFitError,
     DownloadCancelledError,
+    HubError,
     ModelNotFoundError,
     NetworkError,
     OfflineError,
@@ -133,6 +134,15 @@ def test_a_smaller_quantization_that_fits_is_named(client, repo):
     between = PlanOptions(context=ROOMY.context, machine=Machine(free_bytes=(needed["Q8_0"] + needed["Q4_0"]) // 2))
     with pytest.raises(DoesNotFitError, match="take Q4_0"):
         pull(f"{repo}:Q8_0", client=client, options=between)
+
+
+def test_a_store_that_cannot_be_written_is_told_before_a_byte_is_fetched(hub, client, repo, home, tmp_path):
+    (tmp_path / "file").write_text("x")
+    hub.forget()
+    with pytest.raises(HubError, match="LOCALLLM_HOME"):
+        pull(f"{repo}:Q4_0", client=client, store=Store(tmp_path / "file" / "models"), options=ROOMY)
+    assert all(entry.range for entry in hub.gets()), "headers for the plan, and nothing else"
+    assert not RepoCache.of(repo).folder.exists()
 
 
 def test_what_is_fetched_must_be_what_it_was_taken_for(hub, client, repo, store, files):
