@@ -112,6 +112,13 @@ def test_several_calls_at_once_have_their_own_ids(model):
         assert calls and len({call.id for call in calls}) == len(calls) and {call.name for call in calls} <= {"left", "right"}
 
 
+def test_a_choice_costs_its_own_tokens_and_no_more(model):
+    """A weak model likes to begin with line feeds, which nobody sees and everybody pays for."""
+    for seed in range(8):
+        answer = model.chat([{"role": "user", "content": "x"}], choice=["a", "b"], seed=seed, temperature=2.0, max_tokens=8)
+        assert answer.message.content in ("a", "b") and answer.usage.completion_tokens <= 2
+
+
 def test_an_answer_by_regex_choice_or_gbnf(model):
     messages = [{"role": "user", "content": "Pick one."}]
     assert model.chat(messages, choice=["left", "right"], max_tokens=20).message.content in ("left", "right")

@@ -38,8 +38,9 @@ void remove_if(std::vector<common_peg_parser_id> & ids, const std::function<bool
     ids.erase(std::remove_if(ids.begin(), ids.end(), unwanted), ids.end());
 }
 
-// Leaves nothing around an answer: no code fence, and no white space behind it.
-void strip(common_peg_arena & arena) {
+// Leaves nothing around an answer: no code fence, no white space behind it, and none before it where no thought can
+// have come first: whoever asks for one of two words is not to pay for more.
+void strip(common_peg_arena & arena, bool reasons) {
     for (common_peg_parser_id id = 0; id < arena.size(); id++) {
         if (auto * choice = std::get_if<common_peg_choice_parser>(&arena.get(id))) {
             remove_if(choice->children, [&](auto child) { return begins_with_fence(arena, child); });
@@ -51,7 +52,7 @@ void strip(common_peg_arena & arena) {
                 const auto & parser = arena.get(child);
                 const bool space = std::holds_alternative<common_peg_space_parser>(parser);
                 answered = answered || !(space || std::holds_alternative<common_peg_literal_parser>(parser));
-                return space && answered;
+                return space && (answered || !reasons);
             });
         }
     }
@@ -97,13 +98,14 @@ common_chat_params apply_schema(const common_chat_templates * templates, const c
 common_chat_params apply_bare_schema(const common_chat_templates * templates,
                                      const common_chat_templates_inputs & inputs) {
     auto params = apply_schema(templates, inputs);
+    const bool reasons = !params.thinking_end_tags.empty();
     try {
-        params.grammar = lm_regrammared(params, strip);
+        params.grammar = lm_regrammared(params, [&](common_peg_arena & arena) { strip(arena, reasons); });
     } catch (const lm_error &) {
         return in_plain_frame(templates, inputs);
     }
     auto arena = lm_loaded_parser(params.parser);
-    strip(arena);
+    strip(arena, reasons);
     params.parser = arena.save();
     return params;
 }

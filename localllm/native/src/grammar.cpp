@@ -21,6 +21,10 @@ constexpr size_t MAX_ELEMENTS = size_t{1} << 22;
 constexpr size_t MAX_CHAIN = 5000;
 constexpr uint64_t MAX_WAYS = uint64_t{1} << 26;
 
+// Of so many parts in a row any may be left out, before llama.cpp's time for one character (it grows with the third
+// power) is felt.
+constexpr size_t MAX_EMPTY_PARTS = 100;
+
 struct grammar_deleter {
     void operator()(llama_grammar * grammar) const { llama_grammar_free_impl(grammar); }
 };
@@ -43,7 +47,8 @@ void fail_at_quote(const std::string & grammar, size_t rule, const std::string &
             fail(grammar, grammar.size() - rest.size(), message.substr(0, at));
         }
     }
-    fail(grammar, rule, message);
+    const bool unfinished = message.find("end of input") != std::string::npos;
+    fail(grammar, unfinished ? grammar.size() : rule, message);
 }
 
 size_t rule_named(const std::string & grammar, const std::string & name) {
@@ -256,6 +261,101 @@ class Beginnings {
     uint64_t total_ = 0;
 };
 
+// Refuses rows of parts that may all be empty, like ("a"?){500}: each of them can be the next to begin.
+class EmptyParts {
+  public:
+    EmptyParts(const std::string & grammar, const llama_grammar_parser & parser)
+        : grammar_(grammar), rules_(parser.rules), symbols_(parser.symbol_ids), empty_(rules_.size()),
+          leading_(rules_.size()), known_(rules_.size()) {}
+
+    void check() {
+        find_empty();
+        for (uint32_t id = 0; id < rules_.size(); id++) {
+            size_t row = 0;
+            for (const auto & element : rules_[id]) {
+                row = may_be_empty(element) ? row + weight(element.value) : 0;
+                if (row > MAX_EMPTY_PARTS) {
+                    fail_at_rule(id, row);
+                }
+            }
+        }
+    }
+
+  private:
+    bool may_be_empty(const llama_grammar_element & element) const {
+        return element.type == LLAMA_GRETYPE_RULE_REF && empty_[element.value];
+    }
+
+    // From the end: a rule that the parser makes for a bracket comes behind the one that needs it.
+    void find_empty() {
+        for (bool changed = true; changed;) {
+            changed = false;
+            for (size_t id = rules_.size(); id-- > 0;) {
+                if (!empty_[id] && has_empty_alternative(id)) {
+                    empty_[id] = changed = true;
+                }
+            }
+        }
+    }
+
+    bool has_empty_alternative(size_t id) const {
+        bool all = true;
+        for (const auto & element : rules_[id]) {
+            if (element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT) {
+                if (all) {
+                    return true;
+                }
+                all = true;
+            } else {
+                all = all && may_be_empty(element);
+            }
+        }
+        return false;
+    }
+
+    // The parts that may be left out where a rule begins, at least the rule itself.
+    size_t weight(uint32_t id) {
+        if (known_[id]) {
+            return std::max<size_t>(leading_[id], 1);
+        }
+        known_[id] = true;
+        size_t most = 0, row = 0;
+        bool leads = true;
+        for (const auto & element : rules_[id]) {
+            if (element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT) {
+                row = 0;
+                leads = true;
+            } else if (leads && (leads = may_be_empty(element))) {
+                row = std::min(row + weight(element.value), 2 * MAX_EMPTY_PARTS);
+                most = std::max(most, row);
+            }
+        }
+        leading_[id] = most;
+        return std::max<size_t>(most, 1);
+    }
+
+    [[noreturn]] void fail_at_rule(uint32_t id, size_t row) const {
+        for (const auto & [name, number] : symbols_) {
+            if (number == id) {
+                const std::string written = name.substr(0, name.find('_'));
+                fail(grammar_, rule_named(grammar_, written),
+                     "the rule '" + written + "' has more than " + std::to_string(MAX_EMPTY_PARTS) +
+                         " parts in a row that may all be empty, which takes llama.cpp minutes for each token; repeat "
+                         "what is "
+                         "not empty: \"a\"{0,500} instead of (\"a\"?){500}");
+            }
+        }
+        fail(grammar_, 0, std::to_string(row) + " parts in a row may all be empty");
+    }
+
+    const std::string & grammar_;
+    const llama_grammar_rules & rules_;
+    const std::map<std::string, uint32_t> & symbols_;
+    std::vector<bool> empty_;
+    std::vector<size_t> leading_;
+    std::vector<bool> known_;
+};
+
 void check_rules(const std::string & grammar, llama_grammar_parser & parser) {
     for (const auto & [name, id] : parser.symbol_ids) {
         if (id >= parser.rules.size() || parser.rules[id].empty()) {
@@ -295,6 +395,7 @@ grammar_ptr made(const std::string & grammar, const llama_vocab * vocab) {
     }
     check_rules(grammar, parser);
     Beginnings(grammar, parser).check();
+    EmptyParts(grammar, parser).check();
     lm_error_capture errors;
     grammar_ptr result(llama_grammar_init_impl(vocab, grammar.c_str(), "root", false, nullptr, 0, nullptr, 0));
     if (!result) {
