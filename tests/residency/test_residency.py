@@ -286,8 +286,6 @@ def test_requests_unloading_and_loading_at_once(local):
     names = ("qwen3", "qwen3moe")
     expected = {name: ask(local(name)) for name in names}
     handles = {name: local(name, keep_alive=0) for name in names}
-    for handle in (handle for handle in registry._there.residents):
-        assert handle.loaded
     wrong, stop = [], threading.Event()
 
     def work(name):
