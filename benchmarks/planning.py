@@ -38,7 +38,8 @@ TAGS = {
 
 def planned_by_localllm() -> None:
     from localllm.hub.choose import Machine
-    from localllm.hub.plan import PlanOptions, plan
+    from localllm.hub.plan import PlanOptions
+    from localllm.hub.planner import plan
 
     made = plan(PLANNED, options=PlanOptions(machine=Machine(free_bytes=OFFERED_BYTES)))
     assert len(made.alternatives) == len(TAGS)

@@ -55,8 +55,8 @@ _HOME = {
     "ContextOptions": "localllm.hub.memory",
     "Plan": "localllm.hub.plan",
     "PlanOptions": "localllm.hub.plan",
-    "aplan": "localllm.hub.plan",
-    "plan": "localllm.hub.plan",
+    "aplan": "localllm.hub.planner",
+    "plan": "localllm.hub.planner",
     "CancelToken": "localllm.hub.progress",
     "Progress": "localllm.hub.progress",
     "Pulled": "localllm.hub.pull",
@@ -103,8 +103,8 @@ if TYPE_CHECKING:
     from localllm.hub.memory import ContextOptions as ContextOptions
     from localllm.hub.plan import Plan as Plan
     from localllm.hub.plan import PlanOptions as PlanOptions
-    from localllm.hub.plan import aplan as aplan
-    from localllm.hub.plan import plan as plan
+    from localllm.hub.planner import aplan as aplan
+    from localllm.hub.planner import plan as plan
     from localllm.hub.progress import CancelToken as CancelToken
     from localllm.hub.progress import Progress as Progress
     from localllm.hub.pull import Pulled as Pulled

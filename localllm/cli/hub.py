@@ -136,7 +136,7 @@ def header(reference: str) -> tuple[Header, Manifest | None]:
     """The header of a model's file, which may be on the Hub; with its record if it was pulled."""
     from localllm.hub.gguf import read_header, read_model
     from localllm.hub.names import parse_name
-    from localllm.hub.plan import plan as make
+    from localllm.hub.planner import plan as make
     from localllm.hub.resolve import expand, resolve
     from localllm.hub.store import Store
 
@@ -164,7 +164,7 @@ def _plan(
     from localllm.hub.client import client_for
     from localllm.hub.memory import ContextOptions
     from localllm.hub.plan import PlanOptions
-    from localllm.hub.plan import plan as make
+    from localllm.hub.planner import plan as make
     from localllm.hub.resolve import expand
     from localllm.hub.store import Store
     from localllm.machine import this_machine

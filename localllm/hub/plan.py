@@ -1,24 +1,17 @@
-"""What would be fetched for a reference, why, and whether it fits: before any weight is fetched."""
+"""What would be fetched for a reference, why, and whether it fits."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localllm.errors import InvalidRequestError
-from localllm.hub.asynchronous import in_thread
 from localllm.hub.choose import Machine
-from localllm.hub.client import HubClient, client_for
 from localllm.hub.gguf import Header
 from localllm.hub.manifest import KeptFile
 from localllm.hub.memory import ContextOptions, MemoryEstimate
-from localllm.hub.progress import CancelToken
-from localllm.hub.resolve import expand
 from localllm.hub.speed import Rates, Speed
-from localllm.hub.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,51 +122,3 @@ class Plan:
         memory = dataclasses.asdict(self.memory) | {"total_bytes": self.memory.total_bytes}
         sums = {"n_bytes": self.n_bytes, "fetch_bytes": self.fetch_bytes}
         return data | {"memory": memory, "cache": str(self.cache)} | sums
-
-
-def plan(
-    reference: str | os.PathLike[str],
-    *,
-    client: HubClient | None = None,
-    store: Store | None = None,
-    options: PlanOptions | None = None,
-    cancel: CancelToken | None = None,
-) -> Plan:
-    """Finds out what a pull of a reference would fetch. Only lists and headers are read.
-
-    Args:
-        reference: a model of the Hub, or a name for one.
-        client: HubClient; None: one for the endpoint of the reference, which gets no token unless it is that of the environment.
-            Where it is offline, the plan is made from what is here.
-        store: Store; None: the user's.
-        options: PlanOptions.
-        cancel: CancelToken.
-
-    Raises:
-        InvalidRequestError: The reference means a file on this machine: there is nothing to fetch.
-        QuantNotFoundError: There is no such quantization or file; the message lists what there is.
-        IncompleteSetError: The repository lacks files of what was asked for.
-        OfflineError: Offline, and it is not here.
-        HubError, ModelError: It cannot be asked, or what it has is damaged.
-    """
-    found = expand(reference)
-    if found.source != "hub":
-        raise InvalidRequestError(f"{os.fspath(reference)}: is on this machine already; nothing is to be fetched")
-    from localllm.hub.planner import Planner, hint
-
-    hinted, store, options = hint(os.fspath(reference)), store or Store(), options or PlanOptions()
-    if client is not None:
-        return Planner(found, hinted, client, store, options, cancel).run()
-    with client_for(found.endpoint) as own:
-        return Planner(found, hinted, own, store, options, cancel).run()
-
-
-async def aplan(
-    reference: str | os.PathLike[str],
-    *,
-    client: HubClient | None = None,
-    store: Store | None = None,
-    options: PlanOptions | None = None,
-) -> Plan:
-    """`plan` beside an event loop; ends with its task."""
-    return await in_thread(plan, reference, client=client, store=store, options=options)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from localllm.errors import IncompleteSetError, ModelError, OfflineError, QuantNotFoundError
+from localllm.errors import IncompleteSetError, InvalidRequestError, ModelError, OfflineError, QuantNotFoundError
+from localllm.hub.asynchronous import in_thread
 from localllm.hub.catalog import catalog
 from localllm.hub.choose import Candidate, Choice, Machine, candidate, choose_model, main_type
-from localllm.hub.client import HubClient
+from localllm.hub.client import HubClient, client_for
 from localllm.hub.companions import Companion, CompanionSets, choose_companions
 from localllm.hub.gguf import Header
 from localllm.hub.headers import Headers
@@ -23,6 +25,7 @@ from localllm.hub.names import Role
 from localllm.hub.plan import Alternative, Plan, PlanOptions
 from localllm.hub.progress import CancelToken
 from localllm.hub.reference import Reference
+from localllm.hub.resolve import expand
 from localllm.hub.sets import FileSet, Grouped, grouped, role_of
 from localllm.hub.speed import Speed, expected, expected_other
 from localllm.hub.store import Store
@@ -30,6 +33,52 @@ from localllm.hub.store import Store
 _MAX_HEADERS = 4  # of quantizations, read until the choice stays
 _MAX_UNCERTAIN = 8  # of files whose names do not tell what they are for
 _MAX_COMPANIONS = 8
+
+
+def plan(
+    reference: str | os.PathLike[str],
+    *,
+    client: HubClient | None = None,
+    store: Store | None = None,
+    options: PlanOptions | None = None,
+    cancel: CancelToken | None = None,
+) -> Plan:
+    """Finds out what a pull of a reference would fetch. Only lists and headers are read.
+
+    Args:
+        reference: a model of the Hub, or a name for one.
+        client: HubClient; None: one for the endpoint of the reference, which gets no token unless it is that of the environment.
+            Where it is offline, the plan is made from what is here.
+        store: Store; None: the user's.
+        options: PlanOptions.
+        cancel: CancelToken.
+
+    Raises:
+        InvalidRequestError: The reference means a file on this machine: there is nothing to fetch.
+        QuantNotFoundError: There is no such quantization or file; the message lists what there is.
+        IncompleteSetError: The repository lacks files of what was asked for.
+        OfflineError: Offline, and it is not here.
+        HubError, ModelError: It cannot be asked, or what it has is damaged.
+    """
+    found = expand(reference)
+    if found.source != "hub":
+        raise InvalidRequestError(f"{os.fspath(reference)}: is on this machine already; nothing is to be fetched")
+    hinted, store, options = hint(os.fspath(reference)), store or Store(), options or PlanOptions()
+    if client is not None:
+        return Planner(found, hinted, client, store, options, cancel).run()
+    with client_for(found.endpoint) as own:
+        return Planner(found, hinted, own, store, options, cancel).run()
+
+
+async def aplan(
+    reference: str | os.PathLike[str],
+    *,
+    client: HubClient | None = None,
+    store: Store | None = None,
+    options: PlanOptions | None = None,
+) -> Plan:
+    """`plan` beside an event loop; ends with its task."""
+    return await in_thread(plan, reference, client=client, store=store, options=options)
 
 
 @dataclass(frozen=True)

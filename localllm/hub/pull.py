@@ -18,7 +18,8 @@ from localllm.hub.download import DownloadOptions, download_all
 from localllm.hub.gguf import Header, read_model
 from localllm.hub.listing import Listing
 from localllm.hub.manifest import KeptRole, Manifest
-from localllm.hub.plan import Plan, PlanOptions, plan
+from localllm.hub.plan import Plan, PlanOptions
+from localllm.hub.planner import plan
 from localllm.hub.progress import CancelToken, ProgressCallback
 from localllm.hub.sets import role_of
 from localllm.hub.store import Store

@@ -13,7 +13,8 @@ from localllm.hub.catalog import Aliases
 from localllm.hub.choose import Machine
 from localllm.hub.client import HubClient
 from localllm.hub.memory import ContextOptions
-from localllm.hub.plan import Plan, PlanOptions, plan
+from localllm.hub.plan import Plan, PlanOptions
+from localllm.hub.planner import plan
 from localllm.hub.pull import pull
 from localllm.hub.speed import Rates, TypeRate
 

@@ -24,7 +24,8 @@ from localllm.hub.layout import RepoCache
 from localllm.hub.locate import locate
 from localllm.hub.manifest import KeptFile
 from localllm.hub.memory import ContextOptions
-from localllm.hub.plan import PlanOptions, aplan, plan
+from localllm.hub.plan import PlanOptions
+from localllm.hub.planner import aplan, plan
 from localllm.hub.progress import CancelToken
 from localllm.hub.pull import apull, pull
 from localllm.hub.reference import parse_reference
