@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.console import Console
@@ -82,4 +83,6 @@ def _shown(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, LongArray):
         return f"[{value.length} items]"
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such numbers
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value

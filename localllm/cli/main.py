@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -248,7 +250,7 @@ def _model(
         import logging
 
         logging.basicConfig(level=logging.DEBUG, format="%(message)s", stream=sys.stderr)
-    layers: int | str = int(n_gpu_layers) if n_gpu_layers.isdigit() else n_gpu_layers
+    layers: int | str = int(n_gpu_layers) if re.fullmatch("[0-9]{1,9}", n_gpu_layers) else n_gpu_layers
     return localllm.LocalModel(
         hub.fetched(reference, n_ctx),
         chat_template=Path(template) if template and Path(template).is_file() else template,
@@ -302,6 +304,10 @@ def _given(**options: Any) -> dict[str, Any]:
 def main() -> NoReturn:
     """Runs the command; errors of localllm become one line and an exit code."""
     code = 0
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Names of others may hold what cannot be encoded: half a pair of surrogates. In JSON this is an escape, too.
+            stream.reconfigure(errors="backslashreplace")
     try:
         # Exit codes of commands come back as the result, and so does that of an interruption.
         result = app(standalone_mode=False)

@@ -78,7 +78,9 @@ class Header:
     @property
     def vocab_size(self) -> int:
         tokens = self.metadata.get("tokenizer.ggml.tokens")
-        return tokens.length if isinstance(tokens, LongArray) else len(tokens or ())
+        if isinstance(tokens, LongArray):
+            return tokens.length
+        return len(tokens) if isinstance(tokens, tuple) else 0
 
     @property
     def chat_template(self) -> str:

@@ -267,7 +267,7 @@ def _is_loaded(name: str, header: Header, options: ContextOptions) -> bool:
         return True
     number = name.split(".")[1]
     first = header.block_count - header.n_layer_nextn
-    return first == 0 or not number.isdigit() or int(number) < first
+    return first == 0 or not number.isdecimal() or int(number) < first
 
 
 def _weights(header: Header, options: ContextOptions) -> int:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import logging
 import os
+import re
 import threading
 import time
 import weakref
@@ -175,7 +176,7 @@ class Registry:
         text = os.environ.get(BUDGET_VARIABLE, "").strip()
         if not text:
             return None
-        if not text.isascii() or not text.isdigit():
+        if not re.fullmatch("[0-9]{1,30}", text):
             raise InvalidRequestError(f"{BUDGET_VARIABLE}: {text!r} is not a whole number of bytes")
         return int(text)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from localllm.cli.info import describe
 from localllm.errors import IncompleteSetError, ModelFileError, NativeError
 from localllm.hub import gguf_parse
 from localllm.hub.gguf import LongArray, merge_shards, parse_header, read_header, read_model
@@ -313,3 +314,25 @@ def test_files_that_are_no_set_are_refused(tmp_path):
 
 def test_a_model_in_one_file_is_itself(models):
     assert read_model(models["qwen3"]) == read_header(models["qwen3"])
+
+
+def test_facts_of_odd_headers_are_numbers_and_json(tmp_path):
+    """A vocabulary that is no list, a layer whose number is no decimal, and numbers that JSON does not have."""
+    path = tmp_path / "odd.gguf"
+    nan = struct.pack("<f", float("nan"))
+    path.write_bytes(
+        gguf_bytes(
+            ARCHITECTURE,
+            entry("llama.block_count", U32, struct.pack("<I", 2)),
+            entry("llama.nextn_predict_layers", U32, struct.pack("<I", 1)),
+            entry("tokenizer.ggml.tokens", U32, struct.pack("<I", 7)),
+            entry("llama.rope.freq_base", F32, nan),
+            entry("numbers", ARRAY, array(F32, nan * 2, 2)),
+            tensors=(tensor("blk.0.attn_q.weight"), tensor("blk.\u00b2.attn_q.weight", offset=128)),
+            data=256,
+        )
+    )
+    facts = describe(read_header(path), with_metadata=True)
+    assert facts["vocab_size"] == 0 and facts["memory_bytes"] > 0
+    assert facts["metadata"]["llama.rope.freq_base"] == "nan" and facts["metadata"]["numbers"] == ["nan", "nan"]
+    json.dumps(facts, allow_nan=False)
