@@ -12,7 +12,8 @@ BIN       := $(VENV)/bin
 PIP       := $(BIN)/python -m pip --disable-pip-version-check
 BUILD_DIR := build/editable
 
-INTEGRATIONS := integrations/langchain-localllm
+INTEGRATIONS := integrations/langchain-localllm integrations/llama-index-llms-localllm \
+                integrations/llama-index-embeddings-localllm integrations/llama-index-postprocessor-localllm-rerank
 NATIVE       := $(wildcard localllm/native/src/*.cpp localllm/native/src/*.h)
 
 # Said once, in pyproject.toml; the quotes around each requirement are kept for the shell.
@@ -97,7 +98,7 @@ $(VENV)/.stamp-install: $(VENV)/.stamp-build CMakeLists.txt
 $(VENV)/.stamp-dev: $(VENV)/.stamp-build CMakeLists.txt $(INTEGRATIONS:=/pyproject.toml)
 	$(PIP) install --no-build-isolation -e '.[test,dev]'
 	$(remember-options)
-	$(PIP) install $(addprefix -e ,$(INTEGRATIONS))
+	$(PIP) install $(foreach integration,$(INTEGRATIONS),-e '$(integration)[test]')
 	@touch $(VENV)/.stamp-install $@
 
 # The model alone: its dependencies contain another build of llama.cpp, which is not needed and takes minutes to compile.

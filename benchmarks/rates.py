@@ -2,9 +2,10 @@
 
     python benchmarks/rates.py MODEL.gguf [--types Q4_0,Q8_0] [--rounds 7] [--threads 2] [--json FILE]
 
-The model itself and versions of it in other types, written into a temporary folder. Each round measures the rates of the types
-that they are made of, then prefill and decode of each of them by the bare loop (`lm_bench_loop`), so that both come from the same
-minute. Printed are medians over the rounds, and how busy other programs have kept the machine meanwhile.
+The model itself and versions of it in other types, written into a temporary folder. Each round takes them in turn: the rates of
+the types that one is made of, its prefill and decode by the bare loop (`lm_bench_loop`), and the rates once more, so that all of
+it comes from the same seconds; expected is the mean of what both say. Printed are medians over the rounds, and how busy other
+programs have kept the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -56,23 +57,31 @@ def measured_rates(names: list[str], threads: int) -> Rates:
     return Rates(types=tuple(types), n_threads=threads, **native.json_call("lm_speed_layer", threads))
 
 
-def one_round(versions: dict[str, Version], names: list[str], threads: int) -> dict[str, dict[str, float]]:
-    rates = measured_rates(names, threads)
+def one_round(versions: dict[str, Version], threads: int) -> dict[str, dict[str, float]]:
+    known = {entry["type"] for entry in load().json_call("lm_speed_types")}
     found = {}
     for name, version in versions.items():
-        speed = expected(version.header, rates, n_tokens=PROMPT_TOKENS)
-        near = expected(version.header, rates, n_tokens=NEAR_TOKENS)
+        types = sorted(known & {tensor.type for tensor in version.header.tensors})
+        before = measured_rates(types, threads)
         prefill, decode = version.measure(PROMPT_TOKENS)
         _, decode_near = version.measure(NEAR_TOKENS)
+        said = [expectation(version.header, rates) for rates in (before, measured_rates(types, threads))]
         found[name] = {
             "prefill": prefill,
-            "prefill expected": speed.prefill_tokens_per_second,
             "decode": decode,
-            "decode expected": speed.decode_tokens_per_second,
             "short decode": decode_near,
-            "short decode expected": near.decode_tokens_per_second,
+            **{f"{what} expected": statistics.mean(one[what] for one in said) for what in said[0]},
         }
     return found
+
+
+def expectation(header: Header, rates: Rates) -> dict[str, float]:
+    speed, near = (expected(header, rates, n_tokens=n_tokens) for n_tokens in (PROMPT_TOKENS, NEAR_TOKENS))
+    return {
+        "prefill": speed.prefill_tokens_per_second,
+        "decode": speed.decode_tokens_per_second,
+        "short decode": near.decode_tokens_per_second,
+    }
 
 
 def main() -> None:
@@ -90,13 +99,11 @@ def main() -> None:
             arguments = (os.fsencode(options.model), os.fsencode(paths[name]), name.encode(), options.threads, b"{}", None)
             load().check(load().lm_quantize(*arguments))
         versions = {name: Version(path, options.threads) for name, path in paths.items()}
-        known = {entry["type"] for entry in load().json_call("lm_speed_types")}
-        names = sorted(known & {tensor.type for one in versions.values() for tensor in one.header.tensors})
-        one_round(versions, names, options.threads)
+        one_round(versions, options.threads)
         rounds: list[dict[str, Any]] = []
         for _ in range(options.rounds):
             before, start = others_seconds(), os.times().elapsed
-            figures = one_round(versions, names, options.threads)
+            figures = one_round(versions, options.threads)
             rounds.append({"others": (others_seconds() - before) / (os.times().elapsed - start), **figures})
     report(list(versions), rounds)
     if options.json:

@@ -20,7 +20,7 @@ _HOME = {
     "loaded_models": "localllm.residency.registry",
     "set_memory_budget": "localllm.residency.registry",
     "LoadedModel": "localllm.residency.listing",
-    "Placement": "localllm.residency.fitting",
+    "Placement": "localllm.residency.placement",
     "ChatOptions": "localllm.chat.prompt",
     "ChatDelta": "localllm.chat.types",
     "ChatMessage": "localllm.chat.types",
@@ -32,6 +32,7 @@ _HOME = {
     "ToolCallDelta": "localllm.chat.types",
     "EmbedOptions": "localllm.embedding.texts",
     "Embeddings": "localllm.embedding.vectors",
+    "Instructions": "localllm.embedding.instructions",
     "Ranked": "localllm.embedding.ranking",
     "ContextConfig": "localllm.engine.config",
     "ControlVector": "localllm.engine.steering",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from localllm.chat.types import ChatResult as ChatResult
     from localllm.chat.types import ToolCall as ToolCall
     from localllm.chat.types import ToolCallDelta as ToolCallDelta
+    from localllm.embedding.instructions import Instructions as Instructions
     from localllm.embedding.ranking import Ranked as Ranked
     from localllm.embedding.texts import EmbedOptions as EmbedOptions
     from localllm.embedding.vectors import Embeddings as Embeddings
@@ -112,8 +114,8 @@ if TYPE_CHECKING:
     from localllm.hub.pull import pull as pull
     from localllm.hub.store import Store as Store
     from localllm.models import LocalModel as LocalModel
-    from localllm.residency.fitting import Placement as Placement
     from localllm.residency.listing import LoadedModel as LoadedModel
+    from localllm.residency.placement import Placement as Placement
     from localllm.residency.registry import loaded_models as loaded_models
     from localllm.residency.registry import set_memory_budget as set_memory_budget
 

@@ -1,5 +1,5 @@
 """`python -m localllm` is the `localllm` command."""
 
-from localllm.cli.main import main
+from localllm.cli.entry import main
 
 main()

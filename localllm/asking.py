@@ -15,11 +15,12 @@ from localllm.engine.request import Request
 from localllm.engine.steering import ControlVector, Lora, adapters
 from localllm.errors import InvalidRequestError
 from localllm.hub.resolve import resolve
+from localllm.infilling import infill_tokens
 from localllm.native.handles import Chat, Model
 
 Messages = Sequence[Mapping[str, Any] | ChatMessage]
 
-_OWN = ("max_tokens", "priority", "context_shift", "speculate", "loras", "control_vectors")
+_OWN = ("max_tokens", "priority", "timeout", "context_shift", "speculate", "loras", "control_vectors")
 
 
 def completion(model: Model, prompt: str, options: Mapping[str, Any]) -> Request:
@@ -27,13 +28,19 @@ def completion(model: Model, prompt: str, options: Mapping[str, Any]) -> Request
 
     Args:
         model: Model, whose vocabulary serves.
-        prompt: str, as it is.
+        prompt: str, as it is; with a `suffix` among the options, what stands before the gap.
         options: as of `LocalModel.complete`, adapters resolved by `steered`.
 
     Raises:
-        InvalidRequestError: An option is wrong, or the prompt is no text.
+        InvalidRequestError: An option is wrong, or the prompt is no text, or one with half of a character.
+        UnsupportedModelError: There is a suffix, and the model cannot fill in the middle.
     """
-    return request(_prompt_tokens(model, prompt), options)
+    rest = dict(options)
+    suffix = rest.pop("suffix", None)
+    require_whole_characters("prompt", prompt)
+    require_whole_characters("suffix", suffix)
+    tokens = _prompt_tokens(model, prompt) if suffix is None else infill_tokens(model, prompt, suffix)
+    return request(tokens, rest, others={"suffix"})
 
 
 def conversation(model: Model, template: Chat, messages: Messages, options: Mapping[str, Any]) -> tuple[Request, Prompt]:

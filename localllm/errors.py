@@ -6,6 +6,8 @@ from a built-in exception (`ValueError`, `FileNotFoundError`, ...) can be caught
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LocalLLMError(Exception):
     """Base class of all errors of this package."""
@@ -17,6 +19,10 @@ class InvalidRequestError(LocalLLMError, ValueError):
 
 class NativeLibraryError(LocalLLMError, ImportError):
     """The shared libraries are missing, incomplete or of another version. `localllm doctor` says more."""
+
+
+class MissingPackageError(LocalLLMError, ImportError):
+    """A package that is not always installed is needed for what was asked; the message says how to install it."""
 
 
 class NativeError(LocalLLMError, RuntimeError):
@@ -68,9 +74,16 @@ class ContextOverflowError(ModelError, ValueError):
         self.needed_tokens = needed_tokens
         self.available_tokens = available_tokens
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.needed_tokens, self.available_tokens)
+
 
 class QueueFullError(LocalLLMError):
     """The engine's queue has reached `max_queue`; try again later, or raise the limit."""
+
+
+class RequestTimeoutError(LocalLLMError, TimeoutError):
+    """A request was not answered within its `timeout`; it was stopped. Ask for fewer tokens, or allow more time."""
 
 
 class ClosedError(LocalLLMError, RuntimeError):
@@ -162,6 +175,9 @@ class DiskSpaceError(HubError, OSError):
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.needed_bytes, self.free_bytes)
+
 
 class DoesNotFitError(HubError, MemoryError):
     """A model needs more memory than there is.
@@ -175,3 +191,6 @@ class DoesNotFitError(HubError, MemoryError):
         super().__init__(message)
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.needed_bytes, self.free_bytes)

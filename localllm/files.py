@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole."""
+"""Files that are replaced as a whole, and the paths of files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import secrets
 from pathlib import Path
 from typing import Any
+
+from localllm.errors import InvalidRequestError
 
 
 def write_atomically(path: Path, *parts: Any, prefix: str = ".writing-", sync: bool = False) -> None:
@@ -33,3 +35,34 @@ def write_atomically(path: Path, *parts: Any, prefix: str = ".writing-", sync: b
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def require_new(target: Path) -> None:
+    """Raises InvalidRequestError if there is something at `target`: nothing is ever written over."""
+    if os.path.lexists(target):
+        raise InvalidRequestError(f"output: {target} exists already; remove it, or name another file")
+
+
+def publish(temporary: Path, target: Path) -> None:
+    """Gives a file that is written its name, once the disk has it, and never in place of another.
+
+    Raises:
+        InvalidRequestError: There is something at `target`.
+        OSError: The folder cannot be written.
+    """
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    try:
+        target.hardlink_to(temporary)
+    except FileExistsError:
+        require_new(target)
+        raise
+    except OSError:  # a file system without hard links
+        require_new(target)
+        temporary.rename(target)
+
+
+def whole_path(path: Path) -> Path:
+    """The path from the root, without ".." in it; a link at its end stays one, and so means what it leads to later."""
+    expanded = path.expanduser()
+    return expanded.resolve() if expanded.name in ("", "..") else expanded.parent.resolve() / expanded.name

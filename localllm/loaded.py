@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
+import os
 import re
 import threading
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from localllm.drafting import draft_file, with_draft
 from localllm.engine import checks
+from localllm.engine.cache.disk import state_key
 from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.engine.params import model_params
-from localllm.errors import InvalidRequestError, UnsupportedModelError
-from localllm.hub.gguf import Header, read_header
+from localllm.errors import InvalidRequestError, LocalLLMError, ModelFileError, UnsupportedModelError
+from localllm.hub.gguf import Header
 from localllm.hub.memory import ContextOptions
+from localllm.hub.progress import CancelToken
+from localllm.located import Located
 from localllm.native.handles import Chat, Model
 from localllm.native.library import load
-from localllm.residency.fitting import Placement, Purpose
+from localllm.offloop import in_thread
+from localllm.residency.placement import Placement, Purpose
 from localllm.residency.registry import registry
 from localllm.residency.resident import Lease, Resident, Spec
 
@@ -58,6 +66,18 @@ class Terms:
                 raise InvalidRequestError(f"{flag}: must be True or False, not {getattr(self, flag)!r}")
 
 
+_handles: weakref.WeakSet[Loaded] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for handle in list(_handles):
+        handle.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 class Loaded:
     """Callable from any thread. Weights, engines and embedders come from the registry, so others may have them, too.
 
@@ -72,6 +92,7 @@ class Loaded:
         chat_template: str, a Jinja template, or the name of one in the file; None: the file's usual one.
         terms: Terms.
         offline: bool, the file is never fetched; None: what HF_HUB_OFFLINE says.
+        token: str, for fetching it; None: what HF_TOKEN says.
     """
 
     def __init__(
@@ -82,6 +103,7 @@ class Loaded:
         chat_template: str | None,
         terms: Terms,
         offline: bool | None = None,
+        token: str | None = None,
     ) -> None:
         self._reference = reference
         self._config = config
@@ -89,25 +111,67 @@ class Loaded:
         self._chat_template = chat_template
         self._terms = terms
         self._offline = offline
+        self._token = token
         self.keep_alive, self.pinned = terms.keep_alive, terms.pinned
         self._lock = threading.RLock()
+        self._located = Located(self._locate)
         self._residents: dict[Purpose, Resident] = {}
         self._vocabulary: Model | None = None
         self._template: Chat | None = None
+        _handles.add(self)
+        self._fingerprint: tuple[tuple[int, int] | None, str] = (None, "")
 
-    @functools.cached_property
+    def forked(self) -> None:
+        """This is a child of the process: nobody holds the lock, nobody fetches the file, and engines have no threads here."""
+        self._lock = threading.RLock()
+        self._residents = {}
+        self._located.forked()
+
+    @property
     def path(self) -> Path:
         """The GGUF file; a model of the Hub is fetched if it is not on this machine."""
-        from localllm.hub.locate import locate
-        from localllm.machine import this_machine
+        return self._located.path
 
-        context = _as_planned(self._context)
-        return locate(self._reference, offline=self._offline, context=context, machine=this_machine)
-
-    @functools.cached_property
+    @property
     def header(self) -> Header:
         """Metadata and tensor table of the file."""
-        return read_header(self.path)
+        return self._located.header
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells the file from others; read again when it has changed.
+
+        Weights of a file that another one has taken the place of are let go: what comes after is answered by the new one.
+        """
+        try:
+            status = self.path.stat()
+            stamp = (status.st_mtime_ns, status.st_size)
+            loaded = [resident.weights_key for resident in list(self._residents.values()) if resident.loaded is not None]
+            if any((changed_ns, n_bytes) != stamp for _, changed_ns, n_bytes, *_ in loaded):
+                self.let_go()
+            if self._fingerprint[0] != stamp:
+                self._fingerprint = (stamp, state_key(str(self.path), ()).hex())
+        except OSError as error:
+            if isinstance(error, LocalLLMError):
+                raise
+            raise ModelFileError(error.errno, error.strerror, str(self.path)) from error
+        return self._fingerprint[1]
+
+    def file_identity(self) -> tuple[str, int, int] | None:
+        """Path, size (bytes) and time of change (ns) of the file whose weights answer; None if it is not on this machine."""
+        from localllm.hub.locate import locate
+
+        known = self._residents.get("engine")
+        if known is not None and known.loaded is not None:
+            path, changed_ns, n_bytes, *_ = known.weights_key
+            return path, n_bytes, changed_ns
+        self._located.look_again()
+        try:
+            found = self._located.known or locate(self._reference, download=False)
+            status = found.stat()
+        except (LocalLLMError, OSError):
+            return None
+        return os.path.realpath(found), status.st_size, status.st_mtime_ns
 
     def engine_lease(self) -> Lease[Engine]:
         """The engine, which is not unloaded before the lease is released or collected. It must be released."""
@@ -120,6 +184,15 @@ class Loaded:
             UnsupportedModelError: The model gives no vectors, or no scores.
         """
         return cast("Lease[Embedder]", self._lease("ranker" if rank else "embedder"))
+
+    async def aengine_lease(self) -> Lease[Engine]:
+        """`engine_lease` without blocking the loop, and without a thread if the engine is there."""
+        return cast("Lease[Engine]", self._lease_at_hand("engine") or await in_thread(self._lease, "engine"))
+
+    async def aembedder_lease(self, *, rank: bool) -> Lease[Embedder]:
+        """`embedder_lease`, likewise."""
+        purpose: Purpose = "ranker" if rank else "embedder"
+        return cast("Lease[Embedder]", self._lease_at_hand(purpose) or await in_thread(self._lease, purpose))
 
     @property
     def engine(self) -> Engine:
@@ -139,7 +212,7 @@ class Loaded:
     @property
     def vocabulary(self) -> Model:
         """The loaded model, or, while there is none, the vocabulary alone."""
-        with self._lock:
+        with self._file_at_hand():
             if values := self._values():
                 return values[0].model
             if self._vocabulary is None:
@@ -157,7 +230,7 @@ class Loaded:
             InvalidRequestError: The file has no template of the name that was given.
             TemplateError: It is no template.
         """
-        with self._lock:
+        with self._file_at_hand():
             if self._template is None:
                 self._template = Chat(self.vocabulary, self._template_text())
             return self._template
@@ -177,7 +250,8 @@ class Loaded:
         return bool(self._values())
 
     def let_go(self) -> None:
-        """Forgets everything; what nobody else uses is freed."""
+        """Forgets everything; what nobody else uses is freed. A file that is being fetched is not waited for: that ends."""
+        self._located.cancel()
         with self._lock:
             residents, self._residents = self._residents, {}
             self._vocabulary = None
@@ -191,12 +265,44 @@ class Loaded:
 
     # ---- inside
 
+    def _locate(self, cancel: CancelToken) -> Path:
+        from localllm.hub.locate import locate
+        from localllm.machine import this_machine
+
+        context = _as_planned(self._context)
+        return locate(
+            self._reference, offline=self._offline, context=context, machine=this_machine, cancel=cancel, token=self._token
+        )
+
+    def _draft_file(self, reference: str) -> Path:
+        """The file of a draft. What has to be fetched is fetched while nobody else can load this model."""
+        return draft_file(reference, offline=self._offline, token=self._token)
+
+    @contextlib.contextmanager
+    def _file_at_hand(self) -> Iterator[None]:
+        """The lock, taken when the file is there: nobody who closes this waits for a download."""
+        if not self:
+            self._located.look_again()
+        _ = self.path
+        with self._lock:
+            yield
+
     def _values(self) -> list[Engine | Embedder]:
         """What holds the weights, and was not closed."""
         return [value for resident in list(self._residents.values()) if (value := resident.loaded) is not None]
 
     def _lease(self, purpose: Purpose) -> Lease[Engine] | Lease[Embedder]:
         return registry.lease(self._resident(purpose), check_memory=self._terms.check_memory)
+
+    def _lease_at_hand(self, purpose: Purpose) -> Lease[Engine] | Lease[Embedder] | None:
+        """A lease, if nothing has to be waited for."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            known = self._residents.get(purpose)
+        finally:
+            self._lock.release()
+        return registry.lease_at_hand(known) if known is not None else None
 
     def _taken(self, purpose: Purpose) -> Engine | Embedder:
         resident = self._resident(purpose)
@@ -207,17 +313,18 @@ class Loaded:
 
     def _resident(self, purpose: Purpose) -> Resident:
         """What stands for the file; another one if the file has changed since it was unloaded."""
-        with self._lock:
+        with self._file_at_hand():
             known = self._residents.get(purpose)
             if known is not None and known.loaded is not None:
                 return known
             self._require_weights()
-            found = registry.resident(Spec(self._reference, self.path, self._config, self._context, purpose))
+            config, context = with_draft(self.path, self.header, self._config, self._context, self._draft_file)
+            found = registry.resident(Spec(self._reference, self.path, config, context, purpose))
             if found is known:
                 return found
             if known is not None and known.weights_key != found.weights_key:
                 self._vocabulary = self._template = None
-                self.__dict__.pop("header", None)
+                self._located.changed()
                 self._require_weights()
             if known is not None:
                 registry.let_go(known, self)

@@ -55,11 +55,7 @@ def rates(*, n_threads: int | None = None, refresh: bool = False, progress: Rate
         NativeLibraryError: The native libraries cannot be used.
         NativeError: A computation failed.
     """
-    from localllm.engine.threads import default_threads
-
-    threads = n_threads or default_threads()
-    if isinstance(n_threads, bool) or not isinstance(threads, int) or not 1 <= threads <= _MAX_THREADS:
-        raise InvalidRequestError(f"n_threads: {n_threads!r} is not an integer from 0 to {_MAX_THREADS}")
+    threads = _threads(n_threads)
     key = _key(threads)
     path = _path(key)
     if not refresh and (found := _read(path, key)):
@@ -127,12 +123,13 @@ def others_seconds() -> float:
 
 
 def _threads(n_threads: int | None) -> int:
+    from localllm.engine import checks
     from localllm.engine.threads import default_threads
 
-    threads = n_threads or default_threads()
-    if isinstance(n_threads, bool) or not isinstance(threads, int) or not 1 <= threads <= _MAX_THREADS:
-        raise InvalidRequestError(f"n_threads: {n_threads!r} is not an integer from 0 to {_MAX_THREADS}")
-    return threads
+    threads = 0 if n_threads is None else checks.whole("n_threads", n_threads, least=0)
+    if threads > _MAX_THREADS:
+        raise InvalidRequestError(f"n_threads: {checks.shown(n_threads)} is not an integer from 0 to {_MAX_THREADS}")
+    return threads or default_threads()
 
 
 def _path(key: dict[str, Any]) -> Path:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from localllm import asking
 from localllm.asking import Messages
 from localllm.chat.answer import AnswerReader, collect, stream_deltas, whole_answer
 from localllm.chat.prompt import ChatOptions, Prompt, render
+from localllm.chat.texts import require_whole_characters
 from localllm.chat.types import ChatDelta, ChatResult
 from localllm.embedding import ranking
+from localllm.embedding.instructions import Instructions, known_instructions
 from localllm.embedding.ranking import Ranked, RankOptions
 from localllm.embedding.texts import EmbedOptions
 from localllm.embedding.texts import prepare as prepare_texts
@@ -29,11 +31,10 @@ from localllm.files import write_atomically
 from localllm.hub.gguf import Header
 from localllm.loaded import Loaded, Terms
 from localllm.native.handles import Model
+from localllm.offloop import in_thread, in_turn
 from localllm.options import split
-from localllm.residency.fitting import Placement
+from localllm.residency.placement import Placement
 
-P = ParamSpec("P")
-T = TypeVar("T")
 File = str | os.PathLike[str]
 
 
@@ -58,6 +59,7 @@ class LocalModel:
         check_memory: bool, loading what does not fit the free memory is a DoesNotFitError, before anything is allocated. Weights
             that are mapped from their file do not count there: what of them does not fit is read again and again.
         offline: bool, ask no network; None: what HF_HUB_OFFLINE says.
+        token: str, the Hub's, for a model that is private or gated; None: HF_TOKEN, else what `hf auth login` has kept.
         options: fields of ModelConfig and ContextConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
 
     Raises:
@@ -75,6 +77,7 @@ class LocalModel:
         pinned: bool = False,
         check_memory: bool = True,
         offline: bool | None = None,
+        token: str | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(reference, (str, os.PathLike)):
@@ -87,19 +90,24 @@ class LocalModel:
         if offline is not None and not isinstance(offline, bool):
             raise InvalidRequestError(f"offline: must be True, False or None, not {offline!r}")
         self.offline = offline
-        others = ("chat_template", "loras", "control_vectors", "offline", *vars(self.terms))
+        if token is not None and not isinstance(token, str):
+            raise InvalidRequestError(f"token: must be text or None, not {type(token).__name__}")
+        self.token = token
+        others = ("chat_template", "loras", "control_vectors", "offline", "token", *vars(self.terms))
         model_options, context_options = split(options, ModelConfig, ContextConfig, others=others)
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
-        self._loaded = Loaded(self.reference, self.model_config, self.context_config, self.chat_template, self.terms, offline)
+        self._loaded = Loaded(
+            self.reference, self.model_config, self.context_config, self.chat_template, self.terms, offline, token
+        )
 
     def __repr__(self) -> str:
         return f"LocalModel({self.reference!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, or the same model in another process: what it was made with, without what it has loaded.
-        steering = {"loras": self.loras, "control_vectors": self.control_vectors, "offline": self.offline}
-        return _remake, (self.reference, self.chat_template, self.model_config, self.context_config, steering, self.terms)
+        named = {name: getattr(self, name) for name in ("loras", "control_vectors", "offline", "token")}
+        return _remake, (self.reference, self.chat_template, self.model_config, self.context_config, named, self.terms)
 
     # ---- facts, from the file's header alone
 
@@ -122,11 +130,32 @@ class LocalModel:
         return self._loaded.header
 
     @property
+    def fingerprint(self) -> str:
+        """Hexadecimal digits that tell the file from others, of the same name, too; reads 4 MiB of it at most, and no more often
+        than the file changes. What is kept under it, vectors say, is right for as long as the file is the same.
+
+        Raises:
+            ModelError: The file cannot be read.
+        """
+        return self._loaded.fingerprint
+
+    @property
+    def file_identity(self) -> tuple[str, int, int] | None:
+        """Path, size (bytes) and time of change (ns) of the file that answers; None: it is not on this machine.
+
+        That is the one whose weights are loaded, also after another has taken its place, or else the one that would be loaded.
+
+        Answers that are kept under it are of that file.
+        """
+        return self._loaded.file_identity()
+
+    @property
     def placement(self) -> Placement | None:
         """How it was loaded last: context, layers on GPUs, memory, and why; None: it was not. Says what "auto" came to.
 
         `n_ctx="auto"` is the length that the model was trained for, or as many tokens of it as leave a tenth of the free memory
-        (256 MiB at least) to others, the weights counted in; 512 at least. Once decided it does not grow while the handle lives.
+        (256 MiB at least) to others, the weights counted in; 512 at least. Models that are idle and not pinned make way for it.
+        Once decided it does not grow while the handle lives.
         `n_gpu_layers="auto"` is what llama.cpp's own fitting chooses, which also chooses the context where there is a GPU.
         """
         return self._loaded.placement
@@ -173,7 +202,11 @@ class LocalModel:
         return bool(self._loaded)
 
     def close(self) -> None:
-        """Lets go of what was loaded; the weights are freed unless another LocalModel uses them. The next use loads again."""
+        """Lets go of what was loaded; the weights are freed unless another LocalModel uses them. The next use loads again.
+
+        If its file is being fetched, that ends: whoever waits for it gets a DownloadCancelledError, and the next use goes on
+        from what has come.
+        """
         self._loaded.let_go()
 
     def __enter__(self) -> LocalModel:
@@ -191,7 +224,11 @@ class LocalModel:
             text: str.
             add_special: bool, add what the model wants around a text (BOS, EOS).
             parse_special: bool, recognise special tokens written in the text.
+
+        Raises:
+            InvalidRequestError: It is no text, or has half of a character.
         """
+        require_whole_characters("text", text)
         return self.vocabulary.tokenize(text, add_special, parse_special)
 
     def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
@@ -223,13 +260,15 @@ class LocalModel:
 
         Args:
             prompt: str, as it is: no chat template is applied.
-            options: `max_tokens`, `stop`, `priority`, `context_shift`, `speculate`, `loras` and `control_vectors` (lists in place
-                of those that the model was made with; [] for none), and fields of SamplingParams (or
-                `sampling=SamplingParams(...)`).
+            options: `suffix` (a text: the answer is what belongs between it and the prompt, and special tokens written in the two
+                are letters), `max_tokens`, `stop`, `priority`, `timeout` (seconds), `context_shift`, `speculate`, `loras`
+                and `control_vectors` (lists in place of those that the model was made with; [] for none), and fields of
+                SamplingParams (or `sampling=SamplingParams(...)`).
 
         Raises:
             InvalidRequestError: An option is wrong.
             ContextOverflowError: The prompt does not fit the context.
+            UnsupportedModelError: There is a suffix, and the model's vocabulary has no tokens for filling in the middle.
             ModelError: The model, or an adapter, cannot be loaded.
         """
         with self._loaded.engine_lease() as lease:
@@ -243,14 +282,14 @@ class LocalModel:
 
     async def acomplete(self, prompt: str, **options: Any) -> Generation:
         """Like `complete`, for coroutines."""
-        with await _in_thread(self._loaded.engine_lease) as lease:
-            request = await _in_thread(self._completion, lease.value.model, prompt, options)
+        with await self._loaded.aengine_lease() as lease:
+            request = await in_turn(self._completion, lease.value.model, prompt, options)
             return await lease.value.agenerate(request)
 
     async def astream_complete(self, prompt: str, **options: Any) -> AsyncGenerator[Delta | Finished, None]:
         """Like `stream_complete`, for coroutines."""
-        with await _in_thread(self._loaded.engine_lease) as lease:
-            events = lease.value.astream(await _in_thread(self._completion, lease.value.model, prompt, options))
+        with await self._loaded.aengine_lease() as lease:
+            events = lease.value.astream(await in_turn(self._completion, lease.value.model, prompt, options))
             try:
                 async for event in events:
                     yield event
@@ -273,8 +312,8 @@ class LocalModel:
 
     async def acomplete_all(self, prompts: Sequence[str], *, n: int = 1, **options: Any) -> list[Generation]:
         """Like `complete_all`, for coroutines."""
-        with await _in_thread(self._loaded.engine_lease) as lease:
-            requests = await _in_thread(self._completions, lease.value.model, prompts, n, options)
+        with await self._loaded.aengine_lease() as lease:
+            requests = await in_thread(self._completions, lease.value.model, prompts, n, options)
             return await lease.value.agenerate_all(requests)
 
     def _completions(self, model: Model, prompts: Sequence[str], n: int, options: dict[str, Any]) -> list[Request]:
@@ -301,8 +340,8 @@ class LocalModel:
             messages: OpenAI-style, e.g. [{"role": "user", "content": "Hello"}]; a ChatMessage of an earlier answer may stand
                 among them as it is. A last message of the assistant is continued.
             options: fields of ChatOptions (`tools`, `tool_choice`, `json_schema`, `choice`, `enable_thinking`, ...),
-                `max_tokens`, `stop`, `priority`, `context_shift`, `speculate`, `loras`, `control_vectors`, and fields of
-                SamplingParams (or `sampling=SamplingParams(...)`).
+                `max_tokens`, `stop`, `priority`, `timeout` (seconds), `context_shift`, `speculate`, `loras`, `control_vectors`,
+                and fields of SamplingParams (or `sampling=SamplingParams(...)`).
 
         Returns:
             ChatResult; `.message.content` is the text.
@@ -312,6 +351,7 @@ class LocalModel:
             GrammarError: A schema, pattern or grammar cannot be used.
             TemplateError: The template refuses the messages.
             ContextOverflowError: The conversation does not fit the context.
+            RequestTimeoutError: There was no whole answer within `timeout` seconds.
             ModelError: The model, or an adapter, cannot be loaded.
         """
         with self._loaded.engine_lease() as lease:
@@ -333,8 +373,8 @@ class LocalModel:
 
     async def achat(self, messages: Messages, **options: Any) -> ChatResult:
         """Like `chat`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
-        with await _in_thread(self._loaded.engine_lease) as lease:
-            request, prompt = await _in_thread(self._chat_request, lease.value.model, messages, options)
+        with await self._loaded.aengine_lease() as lease:
+            request, prompt = await in_turn(self._chat_request, lease.value.model, messages, options)
             reader = AnswerReader(prompt)
             deltas: list[ChatDelta] = []
             async for event in lease.value.astream(request):
@@ -343,8 +383,8 @@ class LocalModel:
 
     async def astream_chat(self, messages: Messages, **options: Any) -> AsyncGenerator[ChatDelta, None]:
         """Like `stream_chat`, for coroutines."""
-        with await _in_thread(self._loaded.engine_lease) as lease:
-            request, prompt = await _in_thread(self._chat_request, lease.value.model, messages, options)
+        with await self._loaded.aengine_lease() as lease:
+            request, prompt = await in_turn(self._chat_request, lease.value.model, messages, options)
             reader = AnswerReader(prompt)
             events = lease.value.astream(request)
             try:
@@ -372,8 +412,8 @@ class LocalModel:
 
     async def achat_all(self, conversations: Sequence[Messages], *, n: int = 1, **options: Any) -> list[ChatResult]:
         """Like `chat_all`, for coroutines."""
-        with await _in_thread(self._loaded.engine_lease) as lease:
-            requests, prompts = await _in_thread(self._chat_requests, lease.value.model, conversations, n, options)
+        with await self._loaded.aengine_lease() as lease:
+            requests, prompts = await in_thread(self._chat_requests, lease.value.model, conversations, n, options)
             answers = await lease.value.agenerate_all(requests)
         return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
@@ -443,6 +483,15 @@ class LocalModel:
 
     # ---- vectors and scores
 
+    @property
+    def instructions(self) -> Instructions:
+        """What this model wants before a query and before a document that are embedded for a search, as far as it is known.
+
+        Raises:
+            ModelError: The file cannot be read.
+        """
+        return known_instructions(self._loaded.header)
+
     def embed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
         """Vectors of texts, in their order. Texts share batches, also those of other calls at the same time.
 
@@ -472,9 +521,9 @@ class LocalModel:
     async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embeddings:
         """Like `embed`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
         chosen = self._embed_options(options)
-        with await _in_thread(self._loaded.embedder_lease, rank=False) as lease:
-            request, finish = await _in_thread(prepare_texts, lease.value, texts, chosen)
-            return await _in_thread(finish, await lease.value.arun(request) if request else None)
+        with await self._loaded.aembedder_lease(rank=False) as lease:
+            request, finish = await in_thread(prepare_texts, lease.value, texts, chosen)
+            return await in_thread(finish, await lease.value.arun(request) if request else None)
 
     def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False) -> list[Ranked]:
         """Documents in the order of their relevance to a query, by a reranker (a model with a classification head).
@@ -504,9 +553,34 @@ class LocalModel:
     ) -> list[Ranked]:
         """Like `rerank`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
         options = self._rank_options(top_n, truncate)
-        with await _in_thread(self._loaded.embedder_lease, rank=True) as lease:
-            request, finish = await _in_thread(ranking.prepare, lease.value, query, documents, options)
-            return await _in_thread(finish, await lease.value.arun(request) if request else None)
+        with await self._loaded.aembedder_lease(rank=True) as lease:
+            request, finish = await in_thread(ranking.prepare, lease.value, query, documents, options)
+            return await in_thread(finish, await lease.value.arun(request) if request else None)
+
+    def score(self, pairs: Sequence[tuple[str, str]], *, truncate: bool = False) -> list[Ranked]:
+        """How relevant documents are to queries, pair by pair, by a reranker; all pairs share batches.
+
+        Args:
+            pairs: list of (query, document).
+            truncate: bool, cut documents that are too long together with their query.
+
+        Returns:
+            list of Ranked, in the order of the pairs; `.index` is the place of each.
+
+        Raises:
+            As `rerank`; messages name the pair, e.g. "pairs[3]".
+        """
+        options = self._rank_options(None, truncate)
+        with self._loaded.embedder_lease(rank=True) as lease:
+            request, finish = ranking.prepare_pairs(lease.value, pairs, options)
+            return finish(lease.value.run(request) if request else None)
+
+    async def ascore(self, pairs: Sequence[tuple[str, str]], *, truncate: bool = False) -> list[Ranked]:
+        """Like `score`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
+        options = self._rank_options(None, truncate)
+        with await self._loaded.aembedder_lease(rank=True) as lease:
+            request, finish = await in_thread(ranking.prepare_pairs, lease.value, pairs, options)
+            return await in_thread(finish, await lease.value.arun(request) if request else None)
 
     def _embed_options(self, options: dict[str, Any]) -> EmbedOptions:
         chosen = EmbedOptions(**split(options, EmbedOptions)[0])
@@ -528,16 +602,9 @@ class LocalModel:
 
 
 def _remake(
-    reference: str, chat_template: str | None, model: ModelConfig, context: ContextConfig, steering: dict[str, Any], terms: Terms
+    reference: str, chat_template: str | None, model: ModelConfig, context: ContextConfig, named: dict[str, Any], terms: Terms
 ) -> LocalModel:
-    return LocalModel(reference, chat_template=chat_template, **steering, **vars(terms), **vars(model), **vars(context))
-
-
-async def _in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Loading weights and rendering templates take their time: not on the loop."""
-    import asyncio
-
-    return await asyncio.to_thread(function, *arguments, **named)
+    return LocalModel(reference, chat_template=chat_template, **named, **vars(terms), **vars(model), **vars(context))
 
 
 def _template_text(template: str | os.PathLike[str] | None) -> str | None:

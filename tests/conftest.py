@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
+import re
+import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +22,7 @@ from hypothesis import settings
 from localllm import ContextConfig, Delta, Embedder, Engine, Request
 from localllm.engine.request import Event, TokenLogprob
 from localllm.hub.resolve import resolve
+from localllm.native.library import load
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("localllm", settings.default, deadline=None)
@@ -29,6 +35,28 @@ TRAINED = HERE / "models" / "trained"
 
 # Everything that huggingface_hub or we read from the environment, and what would lead requests off this machine.
 READ = ("HF_", "HUGGINGFACE_", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME", "LOCALLLM_HOME", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
+
+
+@pytest.fixture(scope="session")
+def rest() -> Callable[..., None]:
+    """`rest(engine, ...)`: waits until none of them has anything to do."""
+
+    def rest(*values: Engine | Embedder) -> None:
+        for value in values:
+            rested, before = threading.Event(), value.activity.worker.on_rest
+
+            def note(rested: threading.Event = rested, before: Callable[[], None] | None = before) -> None:
+                rested.set()
+                if before is not None:
+                    before()
+
+            value.activity.on_rest(note)
+            while not (value.closed or value.activity.resting):
+                assert rested.wait(30), "it does not come to rest"
+                rested.clear()
+            value.activity.on_rest(before)
+
+    return rest
 
 
 def _by_path(path: Path) -> ModuleType:
@@ -89,9 +117,31 @@ def trained() -> Path:
 
 
 @pytest.fixture(scope="session")
+def lilicorr_maker() -> ModuleType:
+    return _by_path(HERE / "models" / "lilicorr.py")
+
+
+@pytest.fixture(scope="session")
+def lilicorr_files(lilicorr_maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A target, DFlash drafts and LiLiCorr heads for them, in every layout, by name."""
+    files: dict[str, Path] = lilicorr_maker.build_all(tmp_path_factory.mktemp("lilicorr"))
+    return files
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct, the embedded model."""
     return resolve("smollm2")
+
+
+@pytest.fixture(scope="session")
+def faster_smollm2(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """SmolLM2 in a type that CPUs multiply two to three times as fast as that of the embedded file. It words things otherwise."""
+    path = tmp_path_factory.mktemp("faster") / "SmolLM2-135M-Instruct.Q4_0.gguf"
+    native = load()
+    native.check(native.lm_quantize(os.fsencode(smollm2), os.fsencode(path), b"Q4_0", 1, b"{}", None))
+    yield path
+    path.unlink()  # pytest keeps the folders of three runs
 
 
 @pytest.fixture
@@ -179,6 +229,55 @@ def assert_same_greedy() -> Callable[[Sequence[TokenLogprob], Sequence[TokenLogp
                 return
 
     return compare
+
+
+def _heed_permissions() -> None:
+    """Gives up, for this thread, what lets root pass over the permissions of files (capabilities(7): CAP_DAC_*, CAP_FOWNER)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then the same for capabilities from 32 on
+    if libc.capget(header, sets):
+        raise OSError(ctypes.get_errno(), "capget")
+    sets[0] &= ~0b1110
+    sets[1] &= ~0b1110
+    if libc.capset(header, sets):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+@pytest.fixture(scope="session")
+def frozen() -> Callable[[Path, Callable[[], object]], None]:
+    """A function that calls another one while nothing in a folder can be written, not even by root."""
+
+    def call(folder: Path, function: Callable[[], object]) -> None:
+        modes = {path: path.stat().st_mode for path in (folder, *folder.rglob("*")) if not path.is_symlink()}
+        for path, mode in modes.items():
+            path.chmod(mode & 0o555)
+        try:
+            with ThreadPoolExecutor(1, initializer=_heed_permissions if os.geteuid() == 0 else None) as pool:
+                pool.submit(function).result()
+        finally:
+            for path, mode in modes.items():
+                path.chmod(mode)
+
+    return call
+
+
+def _shown(terminal: int, pattern: str | None = None, seconds: float = 60) -> str:
+    text, end = "", time.monotonic() + seconds
+    while pattern is None or not re.search(pattern, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)):
+        assert select.select([terminal], [], [], max(0, end - time.monotonic()))[0], f"{pattern!r} did not appear in {text!r}"
+        try:
+            text += os.read(terminal, 65536).decode("utf-8", "replace")
+        except OSError:  # the other side is closed
+            assert pattern is None, f"{pattern!r} did not appear in {text!r}"
+            break
+    return text
+
+
+@pytest.fixture(scope="session")
+def shown() -> Callable[..., str]:
+    """`shown(terminal, pattern)`: what comes to a pseudoterminal until a pattern appears; without one, until all programs end."""
+    return _shown
 
 
 @pytest.fixture(scope="session")

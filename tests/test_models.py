@@ -6,6 +6,7 @@ import asyncio
 import copy
 import gc
 import json
+import os
 import pickle
 import threading
 from pathlib import Path
@@ -19,6 +20,9 @@ from localllm.errors import (
     ContextOverflowError,
     InvalidRequestError,
     LocalLLMError,
+    ModelFileError,
+    ModelNotFoundError,
+    RepositoryNotFoundError,
     TemplateError,
     UnsupportedModelError,
 )
@@ -175,6 +179,11 @@ CARELESS = [
     ("complete", ("x",), {"priority": "high"}),
     ("complete", ("x",), {"max_tokens": True}),
     ("complete", ("x",), {"stop": "\ud800"}),
+    ("complete", ("\ud800",), {}),
+    ("complete_all", (["x", "\ud800"],), {}),
+    ("complete", ("x",), {"suffix": "\ud800"}),
+    ("tokenize", ("\ud800",), {}),
+    ("count_tokens", ("\ud800",), {}),
     ("complete", ("x",), {"grammar": "\ud800"}),
     ("complete", ("x",), {"logit_bias": {"5": 1}}),
     ("complete", ("x",), {"logit_bias": 5}),
@@ -460,3 +469,52 @@ def test_several_answers_to_several_conversations(model):
     assert [len(each) for each in (model.chat_all([]), model.complete_all([]))] == [0, 0]
     with pytest.raises(InvalidRequestError, match="^prompts"):
         model.complete_all("one text")
+
+
+def test_a_token_opens_what_is_private(hub, smollm2):
+    hub.add("org/private", {"m-Q4_1.gguf": smollm2}, private=True, readers={"hf_mine"})
+    hub.users["hf_mine"] = "me"
+    with pytest.raises(RepositoryNotFoundError):
+        _ = LocalModel("org/private").path
+    model = pickle.loads(pickle.dumps(LocalModel("org/private", token="hf_mine")))
+    assert model.path.read_bytes() == smollm2.read_bytes()
+    with pytest.raises(InvalidRequestError, match="^token:"):
+        LocalModel("smollm2", token=5)
+
+
+def test_the_identity_is_that_of_the_file_that_answers(models, tmp_path):
+    path, other = tmp_path / "model.gguf", tmp_path / "other.gguf"
+    assert LocalModel(path).file_identity is None is LocalModel("org/not-here:Q4_0").file_identity
+    path.write_bytes(models["qwen3"].read_bytes())
+    model = LocalModel(path, n_ctx=256, n_threads=1)
+    first = model.file_identity
+    assert first == (str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) and not model.loaded
+    text = model.complete("one", temperature=0, max_tokens=6).text
+    other.write_bytes(models["qwen3-one-layer"].read_bytes())
+    other.replace(path)
+    assert model.file_identity == first and model.complete("one", temperature=0, max_tokens=6).text == text
+    assert LocalModel(path).file_identity[1] == path.stat().st_size != first[1]
+    model.close()
+    assert model.file_identity == LocalModel(path).file_identity
+    assert model.complete("one", temperature=0, max_tokens=6).text != text
+    model.close()
+    path.unlink()
+    assert model.file_identity is None
+
+
+def test_the_fingerprint_tells_files_apart(models, tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(models["qwen3"].read_bytes())
+    model = LocalModel(path)
+    first = model.fingerprint
+    assert first == LocalModel(models["qwen3"]).fingerprint == model.fingerprint != LocalModel(models["bert"]).fingerprint
+    changed = bytearray(path.read_bytes())
+    changed[-1] ^= 1
+    path.write_bytes(changed)
+    os.utime(path, ns=(1, 1))
+    assert model.fingerprint != first and not model.loaded
+    path.unlink()
+    with pytest.raises(ModelFileError, match="model.gguf"):
+        _ = model.fingerprint
+    with pytest.raises(ModelNotFoundError):
+        _ = LocalModel(path).fingerprint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import resource
 import shutil
 import subprocess
@@ -23,9 +22,11 @@ from localllm.errors import (
     NoGainError,
     UnsupportedModelError,
 )
+from localllm.hub.catalog import Aliases
 from localllm.hub.gguf import read_header
+from localllm.hub.resolve import expand
 from localllm.hub.speed import Rates, TypeRate
-from localllm.optimize import mixture_names, optimize, plan_optimize
+from localllm.optimize import mixture_names, optimize, plan_optimize, register
 
 FAST = ("Q4_0", "Q4_K")
 
@@ -236,7 +237,8 @@ def test_too_little_room_is_said_before_anything_is_written(models, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_fills_up_meanwhile_leaves_nothing(smollm2, tmp_path):
+@pytest.mark.parametrize("free", ["plenty", "5"])
+def test_a_disk_that_fills_up_meanwhile_leaves_nothing(smollm2, tmp_path, free):
     program = (
         "import signal, sys; sys.path.insert(0, sys.argv[3])\n"
         "from test_optimize import *\n"
@@ -244,20 +246,25 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing(smollm2, tmp_path):
         "plan = plan_optimize(sys.argv[1], invented(), type='Q4_0')\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))\n"
         "from localllm.errors import NativeError\n"
-        "try:\n    optimize(plan, sys.argv[2])\n"
-        "except NativeError as error:\n    print(error)\n"
+        "def full(done, total):\n"
+        "    shutil.disk_usage = lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 5, 5)\n"
+        "try:\n    optimize(plan, sys.argv[2], full if sys.argv[4] == '5' else None)\n"
+        "except (DiskSpaceError if sys.argv[4] == '5' else NativeError) as error:\n    print(error)\n"
     )
-    arguments = [str(smollm2), str(tmp_path / "new.gguf"), str(Path(__file__).parent)]
+    arguments = [str(smollm2), str(tmp_path / "new.gguf"), str(Path(__file__).parent), free]
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "") and str(smollm2) in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("and 5 are free" if free == "5" else str(smollm2)) in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_named(models, tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(ModelFileError, match=str(tmp_path)):
-        optimize(plan_optimize(models["qwen3"], invented(), type="Q8_0"), tmp_path / "new.gguf")
+def test_a_folder_that_cannot_be_written_is_named(models, tmp_path, frozen):
+    def use() -> None:
+        with pytest.raises(ModelFileError, match=str(tmp_path)):
+            optimize(plan_optimize(models["qwen3"], invented(), type="Q8_0"), tmp_path / "new.gguf")
+
+    frozen(tmp_path, use)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_named(models, tmp_path):
@@ -275,3 +282,39 @@ def test_mixtures_are_names_of_quantizations():
 
 
 assert resource  # for the program of a test above, which imports this module
+
+
+# ---- its name
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("My Model-Q4_0.gguf", "my-model-q4_0"),
+        ("qwen3-4b.gguf", ""),  # of the catalog
+        ("SmolLM2.gguf", ""),  # embedded
+        ("mine.gguf", ""),  # another file's
+        ("dangling.gguf", ""),  # of something that is gone, but the user's
+        ("a" * 230 + ".gguf", ""),
+        ("twice.gguf.gguf", ""),
+        ("\u00fc.gguf", ""),
+    ],
+)
+def test_a_name_that_stands_for_something_goes_on_to_do_so(tmp_path, monkeypatch, file, name):
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+    own = {"mine": "/elsewhere/mine.gguf", "dangling": "nothing-of-this-name"}
+    for alias, reference in own.items():
+        Aliases().set(alias, reference)
+    before = {word: expand(word) for word in ("qwen3-4b", "smollm2", "mine")}
+    for _ in range(2):
+        assert register(tmp_path / file) == name
+    assert Aliases().all() == own | ({name: str(tmp_path / file)} if name else {})
+    assert {word: expand(word) for word in before} == before
+
+
+def test_the_name_of_a_version_is_of_its_whole_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "own"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert register(Path("../new.gguf")) == "new"
+    assert Aliases().get("new") == str(tmp_path / "new.gguf")

@@ -77,7 +77,8 @@ class AnswerReader:
             self._parser.close()
         reason = "tool_calls" if self._calls and event.reason == "stop" else event.reason
         usage = replace(event.usage, reasoning_tokens=self._n_reasoning)
-        deltas.append(ChatDelta(finish_reason=reason, usage=usage, timings=event.timings, seed=event.seed))
+        last = ChatDelta(finish_reason=reason, usage=usage, timings=event.timings, seed=event.seed, speculation=event.speculation)
+        deltas.append(last)
         return deltas
 
     def _step(self, parser: Parser) -> ChatDelta:
@@ -154,7 +155,7 @@ def collect(reader: AnswerReader, deltas: list[ChatDelta]) -> ChatResult:
     last = deltas[-1]
     assert last.finish_reason is not None and last.usage is not None and last.timings is not None
     logprobs = tuple(entry for delta in deltas for entry in delta.logprobs)
-    return ChatResult(reader.message(), last.finish_reason, last.usage, last.timings, last.seed, logprobs)
+    return ChatResult(reader.message(), last.finish_reason, last.usage, last.timings, last.seed, logprobs, last.speculation)
 
 
 def stream_deltas(reader: AnswerReader, events: Generator[Delta | Finished, None, None]) -> Generator[ChatDelta, None, None]:
@@ -169,6 +170,6 @@ def stream_deltas(reader: AnswerReader, events: Generator[Delta | Finished, None
 def whole_answer(prompt: Prompt, answer: Generation) -> ChatResult:
     """An answer that came in one piece."""
     reader = AnswerReader(prompt)
-    finished = Finished(answer.finish_reason, answer.usage, answer.timings, answer.seed)
+    finished = Finished(answer.finish_reason, answer.usage, answer.timings, answer.seed, speculation=answer.speculation)
     events: list[Delta | Finished] = [*answer.deltas, finished]
     return collect(reader, [delta for event in events for delta in reader.take(event)])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from localllm.chat.texts import require_text, require_whole_characters
+from localllm.chat.texts import json_object, require_text, require_whole_characters
 from localllm.chat.types import ChatMessage
 from localllm.errors import InvalidRequestError
 
@@ -109,19 +109,21 @@ def _arguments(where: str, arguments: Any) -> str:
     """Arguments as the text of a JSON object; many clients write nothing for none."""
     if arguments is None or arguments == "":
         return "{}"
+    place = f"{where}.function.arguments"
     try:
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        read = json.loads(text)
-        if isinstance(read, dict):
-            require_whole_characters(f"{where}.function.arguments", read)
-            return text
-    except InvalidRequestError:
-        raise
-    except (TypeError, ValueError, RecursionError):
-        pass
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{place}: cannot be written as JSON ({error})") from error
+    try:
+        read = json_object(text)
+    except ValueError as error:
+        raise InvalidRequestError(f"{place}: {error}; JSON and those who read it know no such number") from error
+    if read is not None:
+        require_whole_characters(place, read)
+        return text
     shown = repr(arguments)
     shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
     raise InvalidRequestError(
-        f"{where}.function.arguments: {shown} is no JSON object. A call that was cut off (finish_reason 'length', or a stream "
+        f"{place}: {shown} is no JSON object. A call that was cut off (finish_reason 'length', or a stream "
         "that was closed) cannot be shown to the model again: leave it out of the message, or ask anew with a larger max_tokens"
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localllm.chat.constraints.answer import Constraint, constraint
+from localllm.chat.constraints.escapes import whole_escapes
 from localllm.chat.constraints.schema import with_rules
 from localllm.chat.messages import check_messages
 from localllm.chat.quoting import Quotes
@@ -175,7 +176,9 @@ def _guide(rendered: Mapping[str, Any], rules: Mapping[str, str], options: ChatO
     if rendered["grammar"]:
         names = ("grammar_kind", "grammar_lazy", "grammar_triggers", "preserved_tokens")
         fields.update({name: rendered[name] for name in names})
-        fields["grammar"] = with_rules(rendered["grammar"], rules)
+        # A caller's own grammar is what it says.
+        grammar = rendered["grammar"] if options.grammar else whole_escapes(rendered["grammar"])
+        fields["grammar"] = with_rules(grammar, rules)
     thinks = rendered["thinking_start"] and rendered["thinking_ends"]
     if options.reasoning_budget is not None and options.enable_thinking:
         if not thinks:

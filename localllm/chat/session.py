@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,6 +12,7 @@ from localllm import asking
 from localllm.chat import saved
 from localllm.chat.messages import as_mapping
 from localllm.chat.prompt import ChatOptions
+from localllm.chat.texts import json_object
 from localllm.chat.trimming import AsyncPolicy, Message, Policy, joined, split
 from localllm.chat.types import ChatDelta, ChatFinishReason, ChatMessage, ChatResult, ToolCall
 from localllm.engine.checks import whole
@@ -274,8 +274,8 @@ def _whole_calls(answer: ChatMessage, *, ended: bool) -> ChatMessage:
 
 def _is_whole(call: ToolCall) -> bool:
     try:
-        return isinstance(json.loads(call.arguments), dict)
-    except (ValueError, RecursionError):
+        return json_object(call.arguments) is not None
+    except ValueError:  # of numbers that would be refused when it is shown to the model again
         return False
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from localllm.errors import InvalidRequestError
 
 _MAX_DEPTH = 1000
+_MAX_SHOWN = 20
 
 
 def require_text(where: str, value: Any) -> None:
@@ -37,6 +40,32 @@ def require_whole_characters(where: str, value: Any) -> None:
                 todo.append((f"{place}.{key}", entry, depth + 1))
         elif isinstance(one, (list, tuple)):
             todo += ((f"{place}[{at}]", entry, depth + 1) for at, entry in enumerate(one))
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """What a text says that is a JSON object; None if it is none, or one that was cut off.
+
+    Raises:
+        ValueError: It holds a number that JSON does not have, or that is too large for a program to read.
+    """
+    try:
+        found = json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_whole_number)
+    except (json.JSONDecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:_MAX_SHOWN]} is no finite number")
+    return number
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:  # Python reads no more than some thousand digits
+        raise ValueError(f"{text[:_MAX_SHOWN]}... has {len(text)} digits, which are too many") from error
 
 
 def _check(where: str, text: str) -> None:

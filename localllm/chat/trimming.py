@@ -111,7 +111,8 @@ class Summarise:
         new = _fitting(model, with_summary(plain, "."), turns[-self.keep_turns :], room - most, options)
         old = turns[: -len(new)]
         # The same adapters and template as in the answer; a thought would use up what the summary may have.
-        chosen = {name: options[name] for name in ("loras", "control_vectors", "template_kwargs", "priority") if name in options}
+        kept = ("loras", "control_vectors", "template_kwargs", "priority", "timeout")
+        chosen = {name: options[name] for name in kept if name in options}
         chosen.update(enable_thinking=False)
         request = [{"role": "user", "content": self.instruction}]
         # The instruction is the newest turn there: where no old turn fits beside it, nothing is left to be summarised.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from localllm.engine.request import Timings, TokenLogprob, TopToken, Usage
+from localllm.engine.speculation.tally import SpeculationStats
 
 ChatFinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
@@ -90,6 +91,7 @@ class ChatDelta:
         finish_reason: None but in the last delta.
         usage, timings: None but in the last delta.
         seed: int, the seed of the sampler; in the last delta.
+        speculation: what became of drafts, in the last delta, if there were to be some.
     """
 
     content: str = ""
@@ -100,6 +102,7 @@ class ChatDelta:
     usage: Usage | None = None
     timings: Timings | None = None
     seed: int = 0
+    speculation: SpeculationStats | None = None
 
     def to_openai(self, *, model: str = "", id: str = "", created: int = 0) -> dict[str, Any]:
         """The delta as a "chat.completion.chunk".
@@ -134,7 +137,7 @@ class ChatDelta:
 
 @dataclass(frozen=True)
 class ChatResult:
-    """A whole answer."""
+    """A whole answer; `speculation` tells what became of drafts, None where there were to be none."""
 
     message: ChatMessage
     finish_reason: ChatFinishReason
@@ -142,6 +145,7 @@ class ChatResult:
     timings: Timings
     seed: int
     logprobs: tuple[TokenLogprob, ...] = ()
+    speculation: SpeculationStats | None = None
 
     def to_openai(self, *, model: str = "", id: str = "", created: int = 0) -> dict[str, Any]:
         """The answer as a "chat.completion"; arguments as of `ChatDelta.to_openai`.

@@ -14,7 +14,8 @@ from rich.markup import escape
 
 import localllm
 from localllm.engine.threads import default_threads
-from localllm.errors import LocalLLMError, ModelError
+from localllm.errors import InvalidRequestError, LocalLLMError, ModelError
+from localllm.hub import environment
 from localllm.hub.reference import EMBEDDED
 from localllm.hub.resolve import resolve
 
@@ -30,11 +31,15 @@ def examine() -> dict[str, Any]:
         "devices": [],
         "threads": default_threads(),
         "memory": _memory(),
-        "caches": _caches(),
+        "caches": {},
         "embedded_models": {name: _installed(name) for name in EMBEDDED},
         "problems": [],
     }
     _examine_native(report)
+    try:
+        report["caches"] = _caches()
+    except InvalidRequestError as error:
+        report["problems"].append(str(error))
     for name, cache in report["caches"].items():
         if not cache["writable"]:
             report["problems"].append(f"the {name} cache {cache['path']} cannot be written")
@@ -82,12 +87,10 @@ def _read(path: Path) -> str:
 
 
 def _caches() -> dict[str, dict[str, Any]]:
-    base = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface")
-    return {"huggingface": _folder(Path(os.environ.get("HF_HUB_CACHE") or Path(base) / "hub"))}
+    return {"huggingface": _folder(environment.cache_folder())}
 
 
 def _folder(path: Path) -> dict[str, Any]:
-    path = path.expanduser()
     existing = next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
     return {
         "path": str(path),

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import dataclasses
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from localllm.cli.tables import parse_size
-from localllm.errors import InvalidRequestError
+from localllm.cli.printable import print_json, say
+from localllm.cli.tables import parse_context, parse_size
+from localllm.cli.wording import in_options
+from localllm.errors import (
+    AccessDeniedError,
+    FileNotInRepoError,
+    GatedRepoError,
+    HubError,
+    InvalidRequestError,
+    NetworkError,
+    QuantNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 
 if TYPE_CHECKING:
     from localllm.hub.gguf import Header
     from localllm.hub.manifest import Manifest
+    from localllm.hub.memory import ContextOptions
     from localllm.hub.plan import Plan
     from localllm.hub.pull import Pulled
     from localllm.hub.speed import Rates
+    from localllm.hub.store import Store
+
+_NOT_TO_BE_HAD = (
+    AccessDeniedError, FileNotInRepoError, GatedRepoError, NetworkError, QuantNotFoundError, RepositoryNotFoundError,
+    RevisionNotFoundError,
+)  # fmt: skip
 
 Reference = Annotated[str, typer.Argument(metavar="MODEL", help="org/repo[@revision][:TAG], org/repo/file.gguf, or a name.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Context = Annotated[int, typer.Option("--n-ctx", "-c", help="Context in tokens that has to fit; 0: the model's own length.")]
+Context = Annotated[
+    str,
+    typer.Option(
+        "--n-ctx", "-c", metavar="TOKENS", help="Context in tokens that has to fit; 0: the model's own length; auto: the usual."
+    ),
+]
 Parallel = Annotated[int, typer.Option("--parallel", help="Sequences at the same time.")]
 CacheType = Annotated[str, typer.Option("--cache-type", help="Type of the KV cache: f16, q8_0, ...")]
 Projector = Annotated[
@@ -35,7 +60,14 @@ Speed = Annotated[
     bool | None,
     typer.Option("--speed/--no-speed", help="Expected speed; measures this machine, once. In a terminal this is usual."),
 ]
-CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="The Hub's cache; HF_HUB_CACHE, HF_HOME, ... if missing.")]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        help="The Hub's cache, for this command; HF_HUB_CACHE, HF_HOME, ... if missing. What is pulled there is found by every "
+        "command, but what is pulled in part by this option only: set HF_HUB_CACHE for all of them.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +78,7 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     model: Reference,
-    n_ctx: Context = 4096,
+    n_ctx: Context = "4096",
     parallel: Parallel = 4,
     cache_type: CacheType = "f16",
     mmproj: Projector = None,
@@ -63,14 +95,14 @@ def plan(
     rates = _rates(speed)
     made = _plan(model, n_ctx, parallel, cache_type, mmproj, no_mmproj, no_draft, offline, cache_dir, rates)
     if as_json:
-        print(json.dumps(made.to_json(), ensure_ascii=False, indent=2))
+        print_json(made.to_json())
     else:
         print_plan(made)
 
 
 def pull(
     model: Reference,
-    n_ctx: Context = 4096,
+    n_ctx: Context = "4096",
     parallel: Parallel = 4,
     cache_type: CacheType = "f16",
     mmproj: Projector = None,
@@ -86,7 +118,7 @@ def pull(
 ) -> None:
     """Fetch a model and what belongs to it; prints where it is. What came before is continued."""
     from localllm.cli.plans import print_plan, summary
-    from localllm.cli.progress import transfer_bars
+    from localllm.cli.progress import continuable, transfer_bars
     from localllm.hub.client import client_for
     from localllm.hub.download import DownloadOptions
     from localllm.hub.progress import RateCap
@@ -98,38 +130,51 @@ def pull(
     options = DownloadOptions(
         rate_cap=RateCap(parse_size("--rate-limit", rate_limit.removesuffix("/s"))) if rate_limit else None, parallel=connections
     )
-    made = _plan(model, n_ctx, parallel, cache_type, mmproj, no_mmproj, no_draft, offline, cache_dir)
-    if dry_run:
-        print(json.dumps(made.to_json(), ensure_ascii=False, indent=2)) if as_json else print_plan(made)
-        return
-    if sys.stderr.isatty():
-        print(summary(made), file=sys.stderr)
     store = Store(cache=cache_dir)
-    with client_for(made.endpoint, offline or None) as client, transfer_bars() as progress:
-        got = carry_out(made, client=client, store=store, download=options, force=force, progress=progress)
+    with _telling_what_is_here(model, store):
+        made = _plan(model, n_ctx, parallel, cache_type, mmproj, no_mmproj, no_draft, offline, cache_dir)
+        if dry_run:
+            print_json(made.to_json()) if as_json else print_plan(made)
+            return
+        if sys.stderr.isatty():
+            say(summary(made))
+        with client_for(made.endpoint, offline or None) as client, continuable(), transfer_bars() as progress:
+            got = carry_out(made, client=client, store=store, download=options, force=force, progress=progress)
     for warning in made.warnings:
-        print(f"localllm: {warning}", file=sys.stderr)
+        say(f"localllm: {in_options(warning)}")
     if got.template_diff:
-        print(f"localllm: the chat template has changed:\n{got.template_diff}", file=sys.stderr)
+        say(f"localllm: the chat template has changed:\n{got.template_diff}")
     if as_json:
-        print(json.dumps(_pulled(got), ensure_ascii=False, indent=2))
+        print_json(_pulled(got))
     else:
         print(got.path)
 
 
-def fetched(reference: str, n_ctx: int) -> str:
+@contextlib.contextmanager
+def _telling_what_is_here(model: str, store: Store) -> Iterator[None]:
+    """Where the Hub cannot be asked, or has it no more, a model that is here can be used all the same."""
+    from localllm.hub.resolve import expand
+
+    try:
+        yield
+    except HubError as error:
+        if isinstance(error, _NOT_TO_BE_HAD) and store.find(expand(model)) is not None:
+            say(f"localllm: {model} is on this machine all the same, and can be used; with --offline, pull prints where it is")
+        raise
+
+
+def fetched(reference: str, n_ctx: int | Literal["auto"]) -> str:
     """What to open for a reference: itself, or the file that it means on the Hub, fetched if it is not here yet."""
     from localllm.hub.resolve import expand
 
     if expand(reference).source != "hub":
         return reference
-    from localllm.cli.progress import transfer_bars
+    from localllm.cli.progress import continuable, transfer_bars
     from localllm.hub.locate import locate
-    from localllm.hub.memory import ContextOptions
     from localllm.machine import this_machine
 
-    with transfer_bars() as progress:
-        return str(locate(reference, context=ContextOptions(n_ctx=n_ctx), machine=this_machine, progress=progress))
+    with continuable(), transfer_bars() as progress:
+        return str(locate(reference, context=_context(n_ctx), machine=this_machine, progress=progress))
 
 
 def header(reference: str) -> tuple[Header, Manifest | None]:
@@ -151,7 +196,7 @@ def header(reference: str) -> tuple[Header, Manifest | None]:
 
 def _plan(
     model: str,
-    n_ctx: int,
+    n_ctx: str,
     parallel: int,
     cache_type: str,
     mmproj: str | None,
@@ -162,7 +207,6 @@ def _plan(
     rates: Rates | None = None,
 ) -> Plan:
     from localllm.hub.client import client_for
-    from localllm.hub.memory import ContextOptions
     from localllm.hub.plan import PlanOptions
     from localllm.hub.planner import plan as make
     from localllm.hub.resolve import expand
@@ -171,12 +215,19 @@ def _plan(
 
     if mmproj and no_mmproj:
         raise InvalidRequestError("--mmproj and --no-mmproj exclude each other")
-    context = ContextOptions(n_ctx=n_ctx, parallel=parallel, type_k=cache_type, type_v=cache_type)
+    context = dataclasses.replace(_context(parse_context(n_ctx)), parallel=parallel, type_k=cache_type, type_v=cache_type)
     options = PlanOptions(
         context=context, projector=mmproj or not no_mmproj, draft=not no_draft, machine=this_machine(), rates=rates
     )
     with client_for(expand(model).endpoint, offline or None) as client:
         return make(model, client=client, store=Store(cache=cache_dir), options=options)
+
+
+def _context(n_ctx: int | Literal["auto"]) -> ContextOptions:
+    """The context that a quantization is chosen for; "auto" takes what is left then, so it is chosen for the usual one."""
+    from localllm.hub.memory import ContextOptions
+
+    return ContextOptions() if n_ctx == "auto" else ContextOptions(n_ctx=n_ctx)
 
 
 def _rates(wanted: bool | None) -> Rates | None:
@@ -205,7 +256,7 @@ def _pulled(got: Pulled) -> dict[str, Any]:
         "draft": str(got.draft) if got.draft else None,
         "reference": got.manifest.reference,
         "commit": got.manifest.commit,
-        "files": [asdict(kept) for kept in got.manifest.files],
+        "files": [dataclasses.asdict(kept) for kept in got.manifest.files],
         "fetched_bytes": got.plan.fetch_bytes,
         "template_diff": got.template_diff,
     }

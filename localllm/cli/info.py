@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from localllm.cli.printable import printable
 from localllm.hub.gguf import Header, LongArray
 from localllm.hub.manifest import Manifest
 from localllm.hub.memory import estimate
@@ -37,6 +39,7 @@ def describe(header: Header, manifest: Manifest | None = None, *, with_metadata:
         "chat_templates": list(header.chat_templates)[1:],
         "special_tokens": header.special_tokens,
         "predicted_ahead": header.n_layer_nextn,
+        "speculation": _speculation(header),
         "modalities": sorted(header.modalities),
         "projection_length": header.projection_length if header.kind == "projector" else 0,
         "licence": str(header.metadata.get("general.license", "")),
@@ -51,6 +54,15 @@ def describe(header: Header, manifest: Manifest | None = None, *, with_metadata:
     return facts
 
 
+def _speculation(header: Header) -> str:
+    """What the file is good for when tokens are guessed ahead, and where it is named; "" where that needs no word."""
+    if header.architecture == "lilicorr-head":
+        return "draft-lilicorr, as the head (--head) of a DFlash draft"
+    if header.draft_kind:
+        return f"draft-{header.draft_kind}, as the draft (--draft) of another model"
+    return "draft-mtp, by heads of its own" if header.has_mtp else ""
+
+
 def _kept(manifest: Manifest) -> dict[str, Any]:
     companions = {role: str(path) for role in ("projector", "draft") if (path := manifest.first(role)) is not None}
     return {"reference": manifest.reference, "commit": manifest.commit, "pinned": manifest.pinned, **companions}
@@ -58,15 +70,22 @@ def _kept(manifest: Manifest) -> dict[str, Any]:
 
 def print_facts(facts: dict[str, Any]) -> None:
     """Prints facts as a table."""
+    rows = []
+    for key, value in facts.items():
+        if key == "metadata":
+            rows += [(printable(name), printable(str(entry), lines=True)) for name, entry in value.items()]
+        else:
+            rows.append((key.replace("_", " "), printable(_shown(value))))
+    if not sys.stdout.isatty():
+        width = max(len(name) for name, _ in rows)
+        for name, text in rows:  # each as it is: no line of it is broken for a width that nobody sees
+            print(f"{name:{width}}  {text}")
+        return
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for key, value in facts.items():
-        if key == "metadata":
-            for name, entry in value.items():
-                table.add_row(name, str(entry))
-        else:
-            table.add_row(key.replace("_", " "), _shown(value))
+    for row in rows:
+        table.add_row(*row)
     Console().print(table, markup=False)
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from localllm.cli import exits
+from localllm.cli.printable import print_json, say
+from localllm.cli.removed import ask, older_commits, show_removed
 from localllm.cli.tables import age_text, parse_size, parse_time, show_table, size_text
-from localllm.errors import InvalidRequestError, LocalLLMError, ModelNotFoundError
+from localllm.errors import InvalidRequestError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localllm.hub.checking import Checked
-    from localllm.hub.inventory import Entry
-    from localllm.hub.removal_plan import RemovalPlan
+    from localllm.hub.entry import Entry
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Reference, as localllm list shows it, or an alias.")]
@@ -49,20 +50,23 @@ def list_models(
 
     entries = [one for one in models_here(Store()) if everything or one.state != "superseded"]
     if as_json:
-        return _print_json([one.to_json() for one in entries])
+        return print_json([one.to_json() for one in entries])
     columns = ["MODEL", "STATE", ">SIZE", "QUANT", ">USED", "NAMES"]
     rows = [_row(one) for one in entries]
     if everything:
         columns += ["COMMIT", "PATH"]
         rows = [[*row, one.commit[:7], str(one.path or "")] for row, one in zip(rows, entries, strict=True)]
     plain: list[list[str | int]] = [
-        [one.reference, one.state, one.n_bytes, one.quantization, ",".join(one.aliases), one.commit, str(one.path or "")]
+        [
+            *(one.reference, one.state, one.n_bytes, one.quantization, ",".join(one.aliases), one.commit, str(one.path or "")),
+            "pinned" if one.pinned else "",
+        ]
         for one in entries
     ]
     show_table(columns, rows, plain)
     for one in entries:
         if one.problem and sys.stdout.isatty():
-            print(f"{one.reference}: {one.problem}", file=sys.stderr)
+            say(f"{one.reference}: {one.problem}")
     return None
 
 
@@ -90,36 +94,57 @@ def verify(models: Models = None, deep: Deep = True, as_json: Json = False) -> N
     with transfer_bars() as told:
         found = run(Store(), models or None, deep=deep, progress=told)
     if as_json:
-        _print_json([one.to_json() for one in found])
+        print_json([one.to_json() for one in found])
     else:
         _show_checked(found)
+        _tell_of_interrupted(models)
     if any(one.is_damaged for one in found):
         raise typer.Exit(exits.DAMAGED)
     if any(one.is_missing for one in found):
         raise typer.Exit(exits.INCOMPLETE)
 
 
+_STATES = {"size": "damaged", "header": "damaged", "content": "damaged", "unknown": "not hashed"}
+_NO_CHECKSUM = "Its size and header are right; nothing tells which checksum it should have."
+
+
+def _tell_of_interrupted(models: Sequence[str] | None) -> None:
+    """Where all models are meant, half of a download is not one of them."""
+    from localllm.hub.inventory import models_here
+    from localllm.hub.store import Store
+
+    if models or not sys.stdout.isatty():
+        return
+    partial = [one for one in models_here(Store()) if one.state == "partial"]
+    for one in partial:
+        _say(f"{one.reference} is not here as a whole: {one.problem}")
+
+
 def _show_checked(found: tuple[Checked, ...]) -> None:
     rows: list[list[str | int]] = []
     for one in found:
         bad = [file for file in one.files if file.problem]
-        rows += [[one.entry.reference, file.state, file.path, file.problem] for file in bad]
+        rows += [[one.entry.reference, _STATES.get(file.state, file.state), file.path, file.problem] for file in bad]
         if not bad:
             state = one.files[0].state if one.files else "damaged"
-            rows.append([one.entry.reference, state, "", one.entry.problem if not one.files else ""])
+            why = _NO_CHECKSUM if state == "unknown" else ""
+            rows.append([one.entry.reference, _STATES.get(state, state), "", why if one.files else one.entry.problem])
     show_table(["MODEL", "STATE", "FILE", "PROBLEM"], rows, rows)
+    mended = [one.entry.reference for one in found if not one.is_sound and one.files and one.entry.repo]
+    if mended:
+        _say(f"localllm repair {shlex.join(mended)} mends {'it' if len(mended) == 1 else 'them'}")
 
 
 def repair(models: Models = None, deep: Deep = True, as_json: Json = False) -> None:
     """Fetch damaged and missing files once more, and no others."""
-    from localllm.cli.progress import transfer_bars
+    from localllm.cli.progress import continuable, transfer_bars
     from localllm.hub.checking import repair as run
     from localllm.hub.store import Store
 
-    with transfer_bars() as told:
+    with continuable(), transfer_bars() as told:
         found = run(Store(), models or None, deep=deep, progress=told)
     if as_json:
-        _print_json([one.to_json() for one in found])
+        print_json([one.to_json() for one in found])
     else:
         rows: list[list[str | int]] = [
             [one.entry.reference, "damaged" if one.problem else "repaired", ", ".join(one.files), one.problem] for one in found
@@ -127,6 +152,7 @@ def repair(models: Models = None, deep: Deep = True, as_json: Json = False) -> N
         show_table(["MODEL", "STATE", "FILES", "PROBLEM"], rows, rows)
         if not found:
             _say("nothing is damaged")
+        _tell_of_interrupted(models)
     if any(one.problem for one in found):
         raise typer.Exit(exits.DAMAGED)
 
@@ -138,16 +164,16 @@ def rm(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Remove models, with everything that nothing else needs."""
+    """Remove models, with everything that nothing else needs. A terminal is asked first; for scripts they go, as named."""
     from localllm.hub.removal import remove
     from localllm.hub.store import Store
 
     store = Store()
     if not dry_run and not yes and _is_interactive():
         plan = remove(store, models, force=force, in_use=_in_use(), dry_run=True)
-        _ask([one.reference for one in plan.models], plan.freed_bytes)
+        ask(plan, older_commits(plan))
     removed = remove(store, models, force=force, in_use=_in_use(), dry_run=dry_run)
-    _show_removed(removed, dry_run, as_json, {})
+    show_removed(removed, older_commits(removed), dry_run, as_json, {})
 
 
 def gc(
@@ -170,34 +196,16 @@ def gc(
     }
     store = Store()
     if not dry_run and not yes:
-        if not _is_interactive():
-            raise InvalidRequestError("--yes: is needed where nobody can be asked; --dry-run tells what would go")
         plan = run(store, **limits, dry_run=True)
         if plan.removal.files or plan.removal.models:
-            _ask([f"{name} ({why})" for name, why in plan.reasons.items()], plan.removal.freed_bytes)
+            if not _is_interactive():
+                raise InvalidRequestError("--yes: is needed where nobody can be asked; --dry-run tells what would go")
+            ask(plan.removal, plan.reasons)
     found = run(store, **limits, dry_run=dry_run)
-    more = {"reasons": found.reasons, "models_bytes": found.models_bytes, "is_enough": found.is_enough}
-    _show_removed(found.removal, dry_run, as_json, more)
+    more = {"models_bytes": found.models_bytes, "is_enough": found.is_enough}
+    show_removed(found.removal, found.reasons, dry_run, as_json, more)
     if not found.is_enough:
-        print(f"localllm: {size_text(found.models_bytes)} stay: what is left is pinned or in use", file=sys.stderr)
-
-
-def _show_removed(plan: RemovalPlan, dry_run: bool, as_json: bool, more: dict[str, Any]) -> None:
-    if as_json:
-        return _print_json(plan.to_json() | more | {"dry_run": dry_run})
-    reasons = more.get("reasons", {})
-    rows: list[list[str | int]] = [
-        [one.reference, size_text(one.disk_bytes), reasons.get(one.reference, "")] for one in plan.models
-    ]
-    show_table(
-        ["MODEL", ">SIZE", "REASON"],
-        rows,
-        [[one.reference, one.disk_bytes, row[2]] for one, row in zip(plan.models, rows, strict=True)],
-    )
-    for sentence in plan.kept:
-        _say(sentence)
-    _say(f"{'would free' if dry_run else 'freed'} {size_text(plan.freed_bytes)}")
-    return None
+        say(f"localllm: {size_text(found.models_bytes)} stay: what is left is pinned or in use")
 
 
 def pin(model: Model, as_json: Json = False) -> None:
@@ -216,7 +224,7 @@ def _pin(model: str, pinned: bool, as_json: bool) -> None:
 
     entry = run(Store(), model, pinned)
     if as_json:
-        return _print_json(entry.to_json())
+        return print_json(entry.to_json())
     _say(f"{entry.reference} is {'pinned' if pinned else 'not pinned any more'}")
     return None
 
@@ -229,6 +237,7 @@ def alias(
 ) -> None:
     """Show, give or take away names of your own for models."""
     from localllm.hub.catalog import Aliases
+    from localllm.hub.naming import give_name, loss
 
     aliases = Aliases()
     if remove and (name is None or reference is not None):
@@ -237,37 +246,21 @@ def alias(
         if not aliases.remove(name):
             raise _no_alias(name)
     elif name is not None and reference is not None:
-        _set_alias(name, reference)
+        for sentence in give_name(name, reference):
+            say(f"localllm: {sentence}")
     elif name is not None and aliases.get(name) is None:
         raise _no_alias(name)
     found = aliases.all()
     if name is not None:
         found = {key: value for key, value in found.items() if key == name.lower()}
     if as_json:
-        return _print_json(found)
+        return print_json(found)
     if not remove:
         rows: list[list[str | int]] = [[key, value] for key, value in found.items()]
         show_table(["NAME", "REFERENCE"], rows, rows)
+        for sentence in filter(None, map(loss, found)):
+            _say(sentence)
     return None
-
-
-def _set_alias(name: str, reference: str) -> None:
-    """Gives a name; one that leads nowhere, or to itself, is not kept."""
-    from localllm.hub.catalog import Aliases
-    from localllm.hub.resolve import expand
-
-    aliases = Aliases()
-    before = aliases.get(name)
-    expand(reference)
-    aliases.set(name, reference)
-    try:
-        expand(name)
-    except LocalLLMError:
-        if before is None:
-            aliases.remove(name)
-        else:
-            aliases.set(name, before)
-        raise
 
 
 def _no_alias(name: str) -> ModelNotFoundError:
@@ -281,7 +274,7 @@ def du(as_json: Json = False) -> None:
 
     found = usage(Store())
     if as_json:
-        return _print_json(found.to_json())
+        return print_json(found.to_json())
     columns = ["REPOSITORY", ">DISK", ">SHARED", ">UNREFERENCED", ">PARTIAL", ">DAMAGED"]
     plain: list[list[str | int]] = [
         [one.repo, one.disk_bytes, one.shared_bytes, one.unreferenced_bytes, one.partial_bytes, one.corrupt_bytes]
@@ -312,7 +305,7 @@ def export(
     with transfer_bars() as told:
         done = run(Store(), model, file, folder=folder or None, overwrite=force, progress=told)
     if as_json:
-        return _print_json({"reference": done.manifest.reference, "path": str(done.path), "n_bytes": done.n_bytes})
+        return print_json({"reference": done.manifest.reference, "path": str(done.path), "n_bytes": done.n_bytes})
     print(done.path)
     return None
 
@@ -329,7 +322,7 @@ def import_(
         manifest = run(Store(), file, progress=told)
     if as_json:
         facts = {"reference": manifest.reference, "path": str(manifest.first("model")), "n_bytes": manifest.n_bytes}
-        return _print_json(facts)
+        return print_json(facts)
     print(manifest.reference)
     return None
 
@@ -337,22 +330,11 @@ def import_(
 # ---- talking
 
 
-def _print_json(data: Any) -> None:
-    print(json.dumps(data, ensure_ascii=False, indent=2))
-
-
 def _say(sentence: str) -> None:
     """A remark for a person; a program that reads the output, or runs the command, has no use for it."""
     if sys.stdout.isatty():
-        print(sentence, file=sys.stderr)
+        say(sentence)
 
 
 def _is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _ask(names: list[str], freed_bytes: int) -> None:
-    for name in names:
-        print(f"  {name}", file=sys.stderr)
-    if not typer.confirm(f"Remove this and free {size_text(freed_bytes)}?", err=True):
-        raise typer.Exit(exits.FAILURE)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import logging
+import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -13,9 +17,16 @@ import typer
 
 import localllm
 from localllm.cli import exits, hub, keep
+from localllm.cli.bench import command as bench
+from localllm.cli.convert import command as convert
+from localllm.cli.drafts import Draft, Head, Speculation, chosen
+from localllm.cli.entry import INTERRUPTED
 from localllm.cli.optimize import command as optimize
+from localllm.cli.printable import only_once, only_printable, print_json, say
 from localllm.cli.ps import ps
-from localllm.errors import InvalidRequestError, LocalLLMError
+from localllm.cli.tables import parse_context
+from localllm.cli.wording import in_options
+from localllm.errors import InvalidRequestError, LocalLLMError, ModelFileError
 
 app = typer.Typer(
     help=f"GGUF models on this machine. {exits.HELP}",
@@ -37,12 +48,12 @@ TopP = Annotated[float | None, typer.Option(help="Sample from the most probable 
 MinP = Annotated[float | None, typer.Option(help="Drop tokens less probable than p times the best.")]
 Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.")]
 Stop = Annotated[list[str] | None, typer.Option(help="Text that ends the answer; may be repeated.")]
-Context = Annotated[int, typer.Option("--n-ctx", "-c", help="Context in tokens; 0: the model's own length.")]
-Threads = Annotated[int, typer.Option("--threads", help="Threads; 0: one per physical core.")]
-Layers = Annotated[str, typer.Option("--n-gpu-layers", help="Layers on the GPU, or 'all'.")]
-Speculation = Annotated[
-    str, typer.Option("--speculation", help="Guess ahead where text repeats: ngram-map-k, ngram-mod, ...; 'none': do not.")
+Context = Annotated[
+    str,
+    typer.Option("--n-ctx", "-c", metavar="TOKENS", help="Context in tokens; 0: the model's own length; auto: what of it fits."),
 ]
+Threads = Annotated[int, typer.Option("--threads", help="Threads; 0: one per physical core.")]
+Layers = Annotated[str, typer.Option("--n-gpu-layers", help="Layers on the GPU, 'all', or 'auto': what fits.")]
 Template = Annotated[
     str | None, typer.Option("--chat-template", help="File with a Jinja chat template, or the name of one in the model's file.")
 ]
@@ -77,10 +88,12 @@ def run(
     think: Thinking = True,
     reasoning_budget: Budget = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
-    n_ctx: Context = 4096,
+    n_ctx: Context = "4096",
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
     speculation: Speculation = "none",
+    draft: Draft = None,
+    head: Head = None,
     chat_template: Template = None,
     verbose: Verbose = False,
 ) -> None:
@@ -88,7 +101,10 @@ def run(
     from localllm.cli.chat import show_answer, show_text
 
     text = _prompt_text(prompt)
-    local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose, lora, control_vector)
+    if not text.strip() and not raw:
+        raise InvalidRequestError("PROMPT: is empty; there is no question to answer")
+    speculating = chosen(speculation, draft, head)
+    local = _model(model, n_ctx, threads, n_gpu_layers, speculating, chat_template, verbose, lora, control_vector)
     options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop=stop)
     if raw:
         if json_schema or choice or regex or not think or reasoning_budget is not None:
@@ -118,17 +134,20 @@ def chat(
     reasoning_budget: Budget = None,
     lora: Loras = None,
     control_vector: Controls = None,
-    n_ctx: Context = 4096,
+    n_ctx: Context = "4096",
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
     speculation: Speculation = "none",
+    draft: Draft = None,
+    head: Head = None,
     chat_template: Template = None,
     verbose: Verbose = False,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D ends the chat; /help lists the commands."""
     from localllm.cli.chat import converse
 
-    local = _model(model, n_ctx, threads, n_gpu_layers, speculation, chat_template, verbose, lora, control_vector)
+    speculating = chosen(speculation, draft, head)
+    local = _model(model, n_ctx, threads, n_gpu_layers, speculating, chat_template, verbose, lora, control_vector)
     options = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, stop=stop)
     options.update(_given(reasoning_budget=reasoning_budget))
     options.update({} if think else {"enable_thinking": False})
@@ -144,7 +163,7 @@ def embed(
     instruction: Annotated[str, typer.Option(help="Put before each text as it is, e.g. 'search_query: '.")] = "",
     dimensions: Annotated[int | None, typer.Option(help="Keep so many of the first dimensions.")] = None,
     truncate: Truncate = False,
-    n_ctx: Context = 4096,
+    n_ctx: Context = "4096",
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
     verbose: Verbose = False,
@@ -172,7 +191,7 @@ def rerank(
     documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT...", help="Texts; '-': the lines of standard input.")],
     top_n: Annotated[int | None, typer.Option(help="Only so many of the best.")] = None,
     truncate: Truncate = False,
-    n_ctx: Context = 4096,
+    n_ctx: Context = "4096",
     threads: Threads = 0,
     n_gpu_layers: Layers = "all",
     verbose: Verbose = False,
@@ -196,7 +215,7 @@ def info(
 
     facts = describe(*hub.header(model), with_metadata=metadata)
     if as_json:
-        print(json.dumps(facts, ensure_ascii=False, indent=2))
+        print_json(facts)
     else:
         print_facts(facts)
 
@@ -208,7 +227,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
 
     report = examine()
     if as_json:
-        print(json.dumps(report, ensure_ascii=False, indent=2))
+        print_json(report)
     else:
         print_report(report)
     if report["problems"]:
@@ -216,7 +235,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
 
 
 app.command()(ps)
+app.command("bench")(bench)
 app.command("optimize")(optimize)
+app.command("convert")(convert)
 keep.register(app)
 
 
@@ -237,24 +258,25 @@ def root(
 
 def _model(
     reference: str,
-    n_ctx: int,
+    n_ctx: str,
     threads: int,
     n_gpu_layers: str,
-    speculation: str,
+    speculation: str | localllm.SpeculationConfig,
     template: str | None,
     verbose: bool,
     loras: list[str] | None = None,
     controls: list[str] | None = None,
 ) -> localllm.LocalModel:
     if verbose:
-        import logging
-
         logging.basicConfig(level=logging.DEBUG, format="%(message)s", stream=sys.stderr)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(only_printable)
     layers: int | str = int(n_gpu_layers) if re.fullmatch("[0-9]{1,9}", n_gpu_layers) else n_gpu_layers
+    n_tokens = parse_context(n_ctx)
     return localllm.LocalModel(
-        hub.fetched(reference, n_ctx),
+        hub.fetched(reference, n_tokens),
         chat_template=Path(template) if template and Path(template).is_file() else template,
-        n_ctx=n_ctx,
+        n_ctx=n_tokens,
         n_threads=threads,
         n_gpu_layers=layers,
         speculation=speculation,
@@ -303,7 +325,23 @@ def _given(**options: Any) -> dict[str, Any]:
 
 def main() -> NoReturn:
     """Runs the command; errors of localllm become one line and an exit code."""
+    once = only_once()
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(logging.Formatter("localllm: %(message)s"))
+        logging.lastResort.addFilter(only_printable)
+        logging.lastResort.addFilter(once)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: say(f"localllm: {in_options(str(message))}")
+            _run()
+    finally:
+        if logging.lastResort is not None:
+            logging.lastResort.removeFilter(once)
+
+
+def _run() -> NoReturn:
     code = 0
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Names of others may hold what cannot be encoded: half a pair of surrogates. In JSON this is an escape, too.
@@ -312,14 +350,19 @@ def main() -> NoReturn:
         # Exit codes of commands come back as the result, and so does that of an interruption.
         result = app(standalone_mode=False)
         code = result if isinstance(result, int) else 0
+        sys.stdout.flush()
     except LocalLLMError as error:
-        print(f"localllm: {_message(error)}", file=sys.stderr)
+        say(f"localllm: {_message(error)}")
         sys.exit(exits.exit_code(error))
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(exits.INTERRUPTED)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone (`| head`): not our failure, and nobody to tell.
         sys.stderr.close()
+        sys.exit(exits.FAILURE)
+    except OSError as error:  # a full disk behind standard output, say
+        _give_up_output()
+        say(f"localllm: {error.filename or 'standard output'}: {error.strerror or error}")
         sys.exit(exits.FAILURE)
     except Exception as error:
         if not hasattr(error, "show"):
@@ -329,7 +372,28 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _open_what_is_closed() -> None:
+    """Standard streams that the caller has closed lead nowhere; else the next file that is opened would become one of them."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode, flags = ("r", os.O_RDONLY) if number == 0 else ("w", os.O_WRONLY)
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
+
+
+def _give_up_output() -> None:
+    """What is left in the buffer would be tried, and fail, once more at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def _message(error: LocalLLMError) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    if not (isinstance(error, OSError) and error.filename):
+        return in_options(str(error))
+    told = f"{error.filename}: {error.strerror}"
+    if not isinstance(error, ModelFileError) or error.errno in (errno.EACCES, errno.EISDIR):
+        return told
+    from localllm.hub.remedy import repair_of
+
+    command = repair_of(str(error.filename))
+    return f"{told}; {command} fetches it again" if command else told

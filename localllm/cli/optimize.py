@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localllm.cli.printable import print_json, printable, say
 from localllm.cli.tables import size_text
 from localllm.errors import InvalidRequestError
 
@@ -34,27 +34,27 @@ def command(
     from localllm.hub.locate import locate
     from localllm.optimize import optimize, plan_optimize, register, require_new
 
+    source = locate(model, download=False)
     if not (yes or dry_run or sys.stdin.isatty()):
         raise InvalidRequestError("--yes: missing, and nobody can be asked; give --yes to write, or --dry-run to look")
-    source = locate(model, download=False)
     plan = plan_optimize(source, _rates(threads), type=to_type)
     target = output if output is not None else plan.default_output
     if not as_json:
         _print_plan(plan, target)
     if not dry_run:
         require_new(target)
-    written = not dry_run and (yes or typer.confirm(f"Write {target}?", err=True))
+    written = not dry_run and (yes or typer.confirm(f"Write {printable(str(target))}?", err=True))
     if written:
         with step_bar("writing", is_bytes=True) as advance:
             optimize(plan, target, advance)
     name = register(target) if written else ""
     if as_json:
         result = {**facts(plan), "output": str(target), "written": written, "name": name}
-        print(json.dumps(result, ensure_ascii=False, indent=2))
+        print_json(result)
     elif written:
         print(target)
         if name:
-            print(f"localllm: {name!r} is a name for it now: localllm run {name}", file=sys.stderr)
+            say(f"localllm: {name!r} is a name for it now: localllm run {name}")
     if not (written or dry_run):
         raise typer.Exit(1)
 
@@ -93,7 +93,7 @@ def _print_plan(plan: OptimizePlan, target: Path) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     if plan.warning:
-        console.print(f"Warning: {plan.warning}", markup=False, style="yellow")
+        console.print(printable(f"Warning: {plan.warning}"), markup=False, style="yellow")
     console.print(plan.reason, markup=False)
     table = Table(box=None, pad_edge=False)
     for heading in ("", "now", plan.type, ""):
@@ -109,7 +109,7 @@ def _print_plan(plan: OptimizePlan, target: Path) -> None:
         table.add_row(f"{name}, tokens/s", f"{before:.0f}", f"{after:.0f}", f"x {gain:.2f}")
     console.print(table)
     console.print(f"Expected with {plan.n_threads} threads and {now.n_tokens} tokens of prompt: an estimate.", markup=False)
-    console.print(f"To be written: {target}", markup=False)
+    console.print(printable(f"To be written: {target}"), markup=False)
 
 
 def _types(header: Header) -> str:

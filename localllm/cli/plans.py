@@ -5,7 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from localllm.cli.printable import printable
 from localllm.cli.tables import size_text
+from localllm.cli.wording import in_options
 from localllm.hub.plan import Alternative, Plan
 from localllm.hub.speed import Speed
 
@@ -14,9 +16,11 @@ def print_plan(plan: Plan) -> None:
     """Prints the table of quantizations and what was chosen."""
     console = Console()
     console.print(_table(plan), markup=False)
-    console.print(summary(plan), markup=False, highlight=False, soft_wrap=True)
+    if any(one.is_estimate for one in plan.alternatives):
+        console.print("~: estimated from sizes and names; its own header was not read.", markup=False, highlight=False)
+    console.print(printable(summary(plan), lines=True), markup=False, highlight=False, soft_wrap=True)
     for warning in plan.warnings:
-        console.print(f"Warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+        console.print(printable(f"Warning: {in_options(warning)}"), markup=False, highlight=False, soft_wrap=True)
 
 
 def summary(plan: Plan) -> str:
@@ -57,10 +61,11 @@ def _table(plan: Plan) -> Table:
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for one in sorted(plan.alternatives, key=lambda one: (-one.bits_per_weight, one.path)):
-        bits = f"{one.bits_per_weight:.2f}" if one.bits_per_weight else ""
-        memory = size_text(one.needed_bytes) if one.needed_bytes is not None else ""
-        speed = _speed(one.speed) if has_speed else ()
-        table.add_row("*" if one.chosen else "", one.tag, size_text(one.n_bytes), bits, memory, *speed, _verdict(one))
+        about = "~" if one.is_estimate else ""
+        bits = f"{about}{one.bits_per_weight:.2f}" if one.bits_per_weight else ""
+        memory = f"{about}{size_text(one.needed_bytes)}" if one.needed_bytes is not None else ""
+        speed = tuple(f"{about}{cell}" if cell else "" for cell in _speed(one.speed)) if has_speed else ()
+        table.add_row("*" if one.chosen else "", printable(one.tag), size_text(one.n_bytes), bits, memory, *speed, _verdict(one))
     return table
 
 
@@ -73,4 +78,5 @@ def _speed(speed: Speed | None) -> tuple[str, str]:
 def _verdict(one: Alternative) -> str:
     if one.missing_files:
         return f"{one.missing_files} file{'s' if one.missing_files > 1 else ''} missing"
-    return {True: "fits", False: "does not fit", None: ""}[one.fits]
+    fits = {True: "fits", False: "does not fit", None: ""}[one.fits]
+    return ", ".join(filter(None, (fits, "here" if one.is_here else "")))

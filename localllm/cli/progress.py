@@ -17,6 +17,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from localllm.cli.printable import printable, say
+from localllm.errors import DownloadCancelledError
 from localllm.hub import progress as events
 
 _WORDS = {"waiting": "waiting", "checking": "checking", "downloading": "", "retrying": "retrying", "finished": ""}
@@ -31,7 +33,7 @@ def transfer_bars() -> Iterator[events.ProgressCallback]:
         yield lambda event: None
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
@@ -47,6 +49,16 @@ def transfer_bars() -> Iterator[events.ProgressCallback]:
             bars.update(tasks[event.file], completed=event.done_bytes, description=f"{_short(event.file)} {word}".rstrip())
 
         yield show
+
+
+@contextlib.contextmanager
+def continuable() -> Iterator[None]:
+    """Says, if a download is interrupted, that nothing is lost by it."""
+    try:
+        yield
+    except (KeyboardInterrupt, DownloadCancelledError):
+        say("localllm: interrupted; what came is kept, and the same command goes on with it")
+        raise
 
 
 @contextlib.contextmanager
@@ -68,5 +80,5 @@ def step_bar(text: str, *, is_bytes: bool = False) -> Iterator[Callable[[int, in
 
 
 def _short(path: str) -> str:
-    name = path.rpartition("/")[2]
+    name = printable(path.rpartition("/")[2])
     return name if len(name) <= _NAME_CHARACTERS else f"…{name[-_NAME_CHARACTERS + 1 :]}"

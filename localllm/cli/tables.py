@@ -1,14 +1,17 @@
-"""Tables for people, tab-separated lines for programs; sizes and times as people write them."""
+"""Tables for people, tab-separated lines for programs; sizes, times and contexts as people write them."""
 
 from __future__ import annotations
 
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from typing import Literal
 
+from localllm.cli.printable import printable
 from localllm.errors import InvalidRequestError
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*(|[kmgt]i?b?|b)", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([smhdw])", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -25,8 +28,8 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str | int]], plai
     """
     if not sys.stdout.isatty():
         for row in plain:
-            # A name with a tab or a line feed in it must not look like two.
-            print("\t".join(re.sub(r"[\t\r\n]", " ", str(cell)) for cell in row))
+            # A name with a tab or a line feed in it must not look like two, nor one with orders reach a terminal after all.
+            print("\t".join(_CONTROL.sub(" ", str(cell)) for cell in row))
         return
     from rich.console import Console
     from rich.markup import escape
@@ -36,8 +39,20 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str | int]], plai
     for name in columns:
         table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(escape(printable(str(cell))) for cell in row))
     Console(highlight=False).print(table)
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """The lines of a table, its head being the first row; every row is one line, so that other programs can read it.
+
+    Args:
+        rows: texts, of the same number in each.
+        right: places of the columns that are set flush right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = ((text.rjust if at in right else text.ljust)(widths[at]) for row in rows for at, text in enumerate(row))
+    return ["  ".join(cells).rstrip() for cells in zip(*[padded] * len(widths), strict=True)]
 
 
 def size_text(n_bytes: int) -> str:
@@ -83,3 +98,16 @@ def parse_time(option: str, text: str) -> float:
     if found is None:
         raise InvalidRequestError(f"{option}: {text!r} is no time; write it like 30d, 12h, 2w or 90m")
     return float(found[1]) * _SECONDS[found[2].lower()]
+
+
+def parse_context(text: str) -> int | Literal["auto"]:
+    """Tokens of a context, or "auto".
+
+    Raises:
+        InvalidRequestError: It is neither.
+    """
+    if text == "auto":
+        return "auto"
+    if re.fullmatch("[0-9]{1,9}", text) is None:
+        raise InvalidRequestError(f"--n-ctx: {text!r} is neither a number of tokens nor 'auto'")
+    return int(text)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from localllm.chat.texts import require_whole_characters
 from localllm.embedding.texts import as_texts
 from localllm.embedding.tokens import pair
 from localllm.engine.embed_core import EmbedRequest, Rows
@@ -59,11 +60,12 @@ def prepare(
     """What to ask the embedder (None: nothing), and what makes a ranking of the answer.
 
     Raises:
-        InvalidRequestError: Query or documents are of the wrong type.
+        InvalidRequestError: Query or documents are of the wrong type, or have half of a character.
         ContextOverflowError: A document is too long together with the query, and may not be cut.
     """
     if not isinstance(query, str):
         raise InvalidRequestError(f"query: must be text, not {type(query).__name__}")
+    require_whole_characters("query", query)
     if isinstance(documents, str):
         raise InvalidRequestError("documents: must be a list of texts, not one text")
     prompts = Prompts(embedder.model, query, embedder.limit)
@@ -71,17 +73,42 @@ def prepare(
     request = EmbedRequest(tuple(tokens for tokens, _ in pairs), "rank") if pairs else None
 
     def finish(rows: Rows | None) -> list[Ranked]:
-        head = embedder.head
-        if rows is None or head is None:
-            return []
-        ranked = []
-        for place, (tokens, truncated) in enumerate(pairs):
-            logit, probability = score(rows.values[place * rows.row : (place + 1) * rows.row].tolist(), head)
-            ranked.append(Ranked(place, logit, probability, len(tokens), truncated))
+        ranked = _scored(embedder, pairs, rows)
         ranked.sort(key=lambda each: (-each.logit, each.index))
         return ranked[: options.top_n]
 
     return request, finish
+
+
+def prepare_pairs(
+    embedder: Embedder, pairs: Sequence[tuple[str, str]], options: RankOptions
+) -> tuple[EmbedRequest | None, Callable[[Rows | None], list[Ranked]]]:
+    """Like `prepare`, of pairs of a query and a document each; the scores come in the order of the pairs."""
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence):
+        raise InvalidRequestError(f"pairs: must be a list of pairs of texts, not {type(pairs).__name__}")
+    of_query: dict[str, Prompts] = {}
+    prompts = []
+    for place, each in enumerate(pairs):
+        if not isinstance(each, (tuple, list)) or len(each) != 2 or not all(isinstance(text, str) for text in each):
+            raise InvalidRequestError(f"pairs[{place}]: must be a query and a document, two texts")
+        require_whole_characters(f"pairs[{place}]", each)
+        query, document = each
+        if query not in of_query:
+            of_query[query] = Prompts(embedder.model, query, embedder.limit, name="pairs")
+        prompts.append(of_query[query].of(place, document, options.truncate))
+    request = EmbedRequest(tuple(tokens for tokens, _ in prompts), "rank") if prompts else None
+    return request, lambda rows: _scored(embedder, prompts, rows)
+
+
+def _scored(embedder: Embedder, prompts: Sequence[tuple[list[int], bool]], rows: Rows | None) -> list[Ranked]:
+    head = embedder.head
+    if rows is None or head is None:
+        return []
+    scores = []
+    for place, (tokens, truncated) in enumerate(prompts):
+        logit, probability = score(rows.values[place * rows.row : (place + 1) * rows.row].tolist(), head)
+        scores.append(Ranked(place, logit, probability, len(tokens), truncated))
+    return scores
 
 
 class Prompts:
@@ -91,9 +118,11 @@ class Prompts:
         model: Model.
         query: str.
         limit: int, most tokens of a prompt.
+        name: str, what errors call the list that documents are from.
     """
 
-    def __init__(self, model: Model, query: str, limit: int) -> None:
+    def __init__(self, model: Model, query: str, limit: int, name: str = "documents") -> None:
+        self.name = name
         self.model = model
         self.query = query
         self.limit = limit
@@ -111,9 +140,9 @@ class Prompts:
         tokens = self._tokens(document)
         n_whole = len(tokens)
         if not tokens:
-            raise InvalidRequestError(f"documents[{place}]: empty like the query; there is nothing to compute")
+            raise InvalidRequestError(f"{self.name}[{place}]: empty like the query; there is nothing to compute")
         if n_whole > self.limit and not truncate:
-            message = f"documents[{place}]: {n_whole} tokens with the query, the limit is {self.limit}"
+            message = f"{self.name}[{place}]: {n_whole} tokens with the query, the limit is {self.limit}"
             raise ContextOverflowError(f"{message}; split it, or pass truncate=True to cut it", n_whole, self.limit)
         ids = self.model.tokenize(document, add_special=False, parse_special=False) if n_whole > self.limit else []
         while len(tokens) > self.limit:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from localllm.chat.texts import require_whole_characters
 from localllm.embedding.tokens import cut
 from localllm.embedding.vectors import Embeddings
 from localllm.engine.checks import shown
@@ -45,6 +46,7 @@ class EmbedOptions:
             raise InvalidRequestError(f"pooling: {self.pooling!r} is not one of None, 'mean', 'cls', 'last', 'none'")
         if not isinstance(self.instruction, str):
             raise InvalidRequestError(f"instruction: must be text, not {type(self.instruction).__name__}")
+        require_whole_characters("instruction", self.instruction)
         whole = isinstance(self.dimensions, numbers.Integral) and not isinstance(self.dimensions, bool)
         if self.dimensions is not None and not whole:
             raise InvalidRequestError(f"dimensions: must be an integer or None, not {self.dimensions!r}")
@@ -57,15 +59,16 @@ def as_texts(name: str, texts: str | Sequence[str]) -> list[str]:
     """One text or several, as a list.
 
     Raises:
-        InvalidRequestError: They are something else.
+        InvalidRequestError: They are something else, or one has half of a character.
     """
     if isinstance(texts, str):
-        return [texts]
+        texts = [texts]
     if isinstance(texts, (bytes, bytearray)) or not isinstance(texts, Sequence):
         raise InvalidRequestError(f"{name}: must be a text or a list of texts, not {type(texts).__name__}")
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name}[{place}]: must be text, not {type(text).__name__}")
+        require_whole_characters(f"{name}[{place}]", text)
     return list(texts)
 
 
@@ -75,7 +78,8 @@ def prepare(
     """What to ask the embedder (None: nothing), and what makes vectors of the answer.
 
     Raises:
-        InvalidRequestError: A text is of the wrong type, or has no tokens; more dimensions are wanted than there are.
+        InvalidRequestError: A text is of the wrong type, has half of a character, or has no tokens; more dimensions are wanted
+            than there are.
         ContextOverflowError: A text is too long, and may not be cut.
         UnsupportedModelError: The model is a reranker, and no pooling is named.
     """

@@ -7,9 +7,11 @@ import numbers
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast
 
-from localllm.engine import checks
+from localllm.engine import checks, fields
+from localllm.engine.speculation.config import SpeculationConfig as SpeculationConfig
+from localllm.engine.speculation.config import SpeculationKind as SpeculationKind
 from localllm.errors import InvalidRequestError
 
 LoadMode = Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "direct_io"]
@@ -34,6 +36,7 @@ class ModelConfig:
         vocab_only: bool, load the vocabulary and metadata, no weights.
         check_tensors: bool, check all weights for invalid values while loading.
         use_extra_buffers: bool, let the CPU repack weights for speed (takes them out of the page cache).
+        mtp: bool, load the heads for further tokens that some files have ("draft-mtp" needs them); they are left out else.
         metadata_overrides: metadata of the file to replace, e.g. {"tokenizer.ggml.add_bos_token": False}; a dict, or (key, value)
             pairs. A value has the type that the file's has.
     """
@@ -46,20 +49,23 @@ class ModelConfig:
     vocab_only: bool = False
     check_tensors: bool = False
     use_extra_buffers: bool = True
+    mtp: bool = False
     metadata_overrides: Mapping[str, MetadataValue] | Sequence[tuple[str, MetadataValue]] = ()
 
     def __post_init__(self) -> None:
         if self.n_gpu_layers not in ("all", "auto"):
-            _integer(self, "n_gpu_layers", 0, 2**31 - 1)
-        _choice("split_mode", self.split_mode, SplitMode)
-        _integer(self, "main_gpu", 0, 2**31 - 1)
-        _choice("load_mode", self.load_mode, LoadMode)
+            if isinstance(self.n_gpu_layers, str):
+                raise InvalidRequestError(f"n_gpu_layers: must be a number of layers, 'all' or 'auto', not {self.n_gpu_layers!r}")
+            fields.integer(self, "n_gpu_layers", 0, 2**31 - 1)
+        fields.choice("split_mode", self.split_mode, SplitMode)
+        fields.integer(self, "main_gpu", 0, 2**31 - 1)
+        fields.choice("load_mode", self.load_mode, LoadMode)
         shares = tuple(checks.real("tensor_split", share) for share in checks.items("tensor_split", self.tensor_split))
         if any(share < 0 for share in shares):
             raise InvalidRequestError(f"tensor_split: {min(shares)} is not a share of at least 0")
         object.__setattr__(self, "tensor_split", shares)
-        for flag in ("vocab_only", "check_tensors", "use_extra_buffers"):
-            _boolean(flag, getattr(self, flag))
+        for flag in ("vocab_only", "check_tensors", "use_extra_buffers", "mtp"):
+            fields.boolean(flag, getattr(self, flag))
         object.__setattr__(self, "metadata_overrides", _overrides(self.metadata_overrides))
 
     @property
@@ -107,64 +113,6 @@ def _fits(text: str) -> bool:
         return "\0" not in text and len(text.encode()) < 128
     except UnicodeEncodeError:
         return False
-
-
-SpeculationKind = Literal["none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpeculationConfig:
-    """How tokens are guessed ahead, so that several are checked in one batch. The model's own sampler decides on each of them.
-
-    The n-gram kinds need no second model. They look for the newest tokens earlier in the sequence (prompt and answer) and propose
-    what stood behind them, which pays when an answer repeats much of what it was given: edits, extraction, code, tables.
-
-    Attributes:
-        kind: "none"; "ngram-simple" (the last occurrence), "ngram-map-k" (the same with an index and a memory of what was
-            accepted), "ngram-map-k4v" (the most frequent of up to four continuations), "ngram-mod" (a table that all sequences
-            fill and use) or "ngram-cache" (statistics of 1- to 4-grams).
-        chain: further kinds, asked in this order where the ones before find nothing.
-        n_max: int, most tokens of a draft, 1 to 1024.
-        n_min: int, shorter drafts are dropped.
-        n_match: int, tokens that must be the same for a match; "ngram-cache" has its own.
-        min_hits: int, how often a match must have been seen by "ngram-map-k4v" before it is used.
-        n_snapshots: int, states that recurrent and hybrid models keep for each sequence, so that drafts of up to so many tokens
-            can be taken back at no cost; each takes as much memory as a sequence's state. After a longer draft that was wrong,
-            the sequence goes back to a copy from before it, and what was right of it is computed again. 0: always so.
-        throttle: bool, shorten drafts that are often wrong, and pause while they cost more time than they save.
-    """
-
-    kind: SpeculationKind = "none"
-    chain: tuple[SpeculationKind, ...] = ()
-    n_max: int = 48
-    n_min: int = 0
-    n_match: int = 5
-    min_hits: int = 1
-    n_snapshots: int = 0
-    throttle: bool = True
-
-    def __post_init__(self) -> None:
-        _freeze(self, "chain")
-        for kind in (self.kind, *self.chain):
-            _choice("kind" if kind == self.kind else "chain", kind, SpeculationKind)
-        if "none" in self.chain or (self.chain and self.kind == "none") or len({self.kind, *self.chain}) <= len(self.chain):
-            raise InvalidRequestError("chain: holds further kinds, each once, none of them 'none'")
-        _integer(self, "n_max", 1, 1024)
-        _integer(self, "n_min", 0, self.n_max)
-        _integer(self, "n_match", 1, 1024)
-        _integer(self, "min_hits", 1, 2**15 - 1)
-        _integer(self, "n_snapshots", 0, self.n_max)
-        _boolean("throttle", self.throttle)
-
-    def options(self) -> dict[str, Any]:
-        """The fields of lm_drafter_create."""
-        return {
-            "chain": [self.kind, *self.chain],
-            "n_max": self.n_max,
-            "n_min": self.n_min,
-            "n_match": self.n_match,
-            "min_hits": self.min_hits,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,29 +177,29 @@ class ContextConfig:
 
     def __post_init__(self) -> None:
         if isinstance(self.speculation, str):
-            _choice("speculation", self.speculation, SpeculationKind)
+            fields.choice("speculation", self.speculation, SpeculationKind)
             object.__setattr__(self, "speculation", SpeculationConfig(kind=self.speculation))
         if not isinstance(self.speculation, SpeculationConfig):
             raise InvalidRequestError("speculation: must be a SpeculationConfig or the name of a kind")
         if self.n_ctx != "auto":
-            _integer(self, "n_ctx", 0, 2**27)
-        _integer(self, "parallel", 1, 256)
-        _integer(self, "n_batch", 1, 2**20)
-        _integer(self, "n_ubatch", 1, 2**20)
-        _integer(self, "n_threads", 0, 512)
-        _integer(self, "n_threads_batch", 0, 512)
-        _integer(self, "max_queue", 0, 2**31 - 1)
-        _integer(self, "cache_ram_bytes", 0, 2**63 - 1)
-        _integer(self, "cache_disk_bytes", 0, 2**63 - 1)
+            fields.integer(self, "n_ctx", 0, 2**27)
+        fields.integer(self, "parallel", 1, 256)
+        fields.integer(self, "n_batch", 1, 2**20)
+        fields.integer(self, "n_ubatch", 1, 2**20)
+        fields.integer(self, "n_threads", 0, 512)
+        fields.integer(self, "n_threads_batch", 0, 512)
+        fields.integer(self, "max_queue", 0, 2**31 - 1)
+        fields.integer(self, "cache_ram_bytes", 0, 2**63 - 1)
+        fields.integer(self, "cache_disk_bytes", 0, 2**63 - 1)
         object.__setattr__(self, "cache_dir", checks.path("cache_dir", self.cache_dir))
-        _integer(self, "kept_sequences", 0, 256 - self.parallel)
-        _choice("flash_attention", self.flash_attention, FlashAttention)
-        _choice("type_k", self.type_k, KVType)
-        _choice("type_v", self.type_v, KVType)
-        _number(self, "rope_freq_base", 0, checks.MAX_FLOAT)
-        _number(self, "rope_freq_scale", 0, checks.MAX_FLOAT)
+        fields.integer(self, "kept_sequences", 0, 256 - self.parallel)
+        fields.choice("flash_attention", self.flash_attention, FlashAttention)
+        fields.choice("type_k", self.type_k, KVType)
+        fields.choice("type_v", self.type_v, KVType)
+        fields.number(self, "rope_freq_base", 0, checks.MAX_FLOAT)
+        fields.number(self, "rope_freq_scale", 0, checks.MAX_FLOAT)
         for flag in ("offload_kqv", "op_offload", "swa_full", "prefix_cache", "cache_read_only"):
-            _boolean(flag, getattr(self, flag))
+            fields.boolean(flag, getattr(self, flag))
         if self.parallel > self.n_batch:
             raise InvalidRequestError("n_batch: smaller than parallel; every sequence needs room for one token")
         if self.flash_attention == "off" and self.type_v not in ("f32", "f16", "bf16"):
@@ -339,22 +287,22 @@ class SamplingParams:
     samplers: tuple[str, ...] = field(default=_DEFAULT_SAMPLERS)
 
     def __post_init__(self) -> None:
-        _freeze(self, "dry_sequence_breakers")
-        _freeze(self, "samplers")
+        fields.freeze(self, "dry_sequence_breakers")
+        fields.freeze(self, "samplers")
         if isinstance(self.logit_bias, dict):
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
         if not isinstance(self.logit_bias, (tuple, list)):
             raise InvalidRequestError("logit_bias: must be a dict, or a list of (token id, bias)")
         for name, (low, high) in _FLOAT_RANGES.items():
-            _number(self, name, low, high)
+            fields.number(self, name, low, high)
         for name, (first, last) in _INTEGER_RANGES.items():
-            _integer(self, name, first, last)
+            fields.integer(self, name, first, last)
         for flag in ("ignore_eos", "logprobs", "sampled_probs"):
-            _boolean(flag, getattr(self, flag))
+            fields.boolean(flag, getattr(self, flag))
         if self.repeat_penalty < 1e-6:
             raise InvalidRequestError("repeat_penalty: must be greater than 0 (1 switches it off)")
         if self.seed is not None:
-            _integer(self, "seed", 0, MAX_SEED - 1)
+            fields.integer(self, "seed", 0, MAX_SEED - 1)
         if not isinstance(self.grammar, str):
             raise InvalidRequestError("grammar: must be text in GBNF, or ''")
         self._check_lists()
@@ -403,43 +351,3 @@ _INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "top_k": (0, 2**31 - 1), "penalty_last_n": (-1, _MAX_WINDOW), "dry_allowed_length": (0, 2**31 - 1),
     "dry_penalty_last_n": (-1, _MAX_WINDOW), "mirostat": (0, 2), "min_keep": (0, 2**31 - 1), "n_probs": (0, 100),
 }  # fmt: skip
-
-
-def _freeze(owner: object, name: str) -> None:
-    value = getattr(owner, name)
-    if isinstance(value, str) or not isinstance(value, (list, tuple)):
-        raise InvalidRequestError(f"{name}: must be a list or tuple of texts")
-    if not all(isinstance(item, str) for item in value):
-        raise InvalidRequestError(f"{name}: must hold texts only")
-    object.__setattr__(owner, name, tuple(value))
-
-
-def _number(owner: object, name: str, low: float, high: float) -> None:
-    value: Any = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidRequestError(f"{name}: must be a number, not {type(value).__name__}")
-    # Compared as it is: a huge integer has no float.
-    number = int(value) if isinstance(value, numbers.Integral) else float(value)
-    if not low <= number <= high:
-        raise InvalidRequestError(f"{name}: {checks.shown(number)} is outside the range {low:g} to {high:g}")
-    object.__setattr__(owner, name, number)
-
-
-def _integer(owner: object, name: str, low: int, high: int) -> None:
-    value: Any = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise InvalidRequestError(f"{name}: must be an integer, not {type(value).__name__}")
-    if not low <= int(value) <= high:
-        raise InvalidRequestError(f"{name}: {checks.shown(value)} is outside the range {low} to {high}")
-    object.__setattr__(owner, name, int(value))
-
-
-def _boolean(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise InvalidRequestError(f"{name}: must be True or False, not {value!r}")
-
-
-def _choice(name: str, value: object, literal: object) -> None:
-    choices = get_args(literal)
-    if not isinstance(value, str) or value not in choices:
-        raise InvalidRequestError(f"{name}: {value!r} is not one of {', '.join(map(repr, choices))}")

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from localllm.engine.adapters import Adapters
 from localllm.engine.cache.disk import DiskStore, FolderBusy, Stored, state_key
@@ -29,13 +29,17 @@ from localllm.engine.request import (
     FinishReason,
     Request,
     Sink,
+    StoppedBy,
     Timings,
     Usage,
 )
 from localllm.engine.runner import Runner, Sampled
 from localllm.engine.scheduler import Chunk, Scheduler
 from localllm.engine.sequence import Sequence
-from localllm.engine.speculation.speculator import Speculator
+from localllm.engine.speculation.config import MODEL_KINDS
+from localllm.engine.speculation.sources import ModelSource, NgramSource
+from localllm.engine.speculation.speculator import Speculator, sources_of
+from localllm.engine.speculation.twin import Twin
 from localllm.engine.stats import EngineStats, Totals
 from localllm.engine.steering import Steering
 from localllm.engine.worker import Worker
@@ -45,6 +49,7 @@ from localllm.errors import (
     LocalLLMError,
     NativeError,
     QueueFullError,
+    RequestTimeoutError,
     StateError,
 )
 from localllm.native.bindings import localllm as localllm_h
@@ -52,22 +57,21 @@ from localllm.native.handles import Model
 
 logger = logging.getLogger("localllm.engine")
 
-# A step in which a sequence takes in so many tokens says more of prompts than of answers.
-PROMPT_TOKENS = 32
-
 _REASONS: dict[int, FinishReason] = {
     localllm_h.LM_FINISH_EOG: "stop",
     localllm_h.LM_FINISH_STOP: "stop",
     localllm_h.LM_FINISH_LENGTH: "length",
 }
+_STOPPED_BY: dict[int, StoppedBy] = {localllm_h.LM_FINISH_EOG: "eog", localllm_h.LM_FINISH_STOP: "stop"}
 
 
 class Core:
     """What the thread works with. It does not know the Engine, so that an Engine nobody holds can be collected."""
 
-    def __init__(self, model: Model, config: ContextConfig) -> None:
+    def __init__(self, model: Model, config: ContextConfig, draft: Model | None = None) -> None:
         self.config = config
-        self.runner = Runner(model, config)
+        self._draft = draft
+        self.runner = Runner(model, config, draft)
         self.residents = Residents(
             self.runner.n_slots,
             self.runner.n_ctx,
@@ -77,7 +81,7 @@ class Core:
             disk=bool(config.cache_dir) and not config.cache_read_only,
             pays=self.runner.rates.restoring_pays,
         )
-        self._store = open_store(model, config)
+        self._store = open_store(model, config, draft)
         self._store_again = 0.0
         self._stored_keys: set[bytes] = set()
         self._look_for_stored(b"")
@@ -85,11 +89,7 @@ class Core:
         self.scheduler = Scheduler(
             config.parallel, self.residents, self.runner.n_batch, self.runner.n_ubatch, self.runner.n_rollback
         )
-        assert isinstance(config.speculation, SpeculationConfig)
-        self._speculator: Speculator | None = None
-        if config.speculation.kind != "none":
-            replays = self.runner.n_rollback is not None and self.runner.n_rollback < config.speculation.n_max
-            self._speculator = Speculator(model, config.speculation, config.parallel, replays)
+        self._speculator = self._new_speculator(config)
         self.max_queue = config.max_queue
         self.n_vocab: int = model.native.llama_vocab_n_tokens(model.vocab)
         self._totals = Totals()
@@ -101,6 +101,19 @@ class Core:
         self._wake = self.worker.wake
         self._errands = Errands()
         self._thread_id = 0
+
+    def _new_speculator(self, config: ContextConfig) -> Speculator | None:
+        assert isinstance(config.speculation, SpeculationConfig)
+        if config.speculation.kind == "none":
+            return None
+        runner = self.runner
+        ngrams = model = None
+        if any(kind not in MODEL_KINDS for kind in config.speculation.kinds):
+            ngrams = NgramSource(runner.model, config.speculation, config.parallel)
+        if runner.twin is not None:
+            model = ModelSource(lambda: cast(Twin, runner.twin))  # a new context has a new one
+        replays = runner.n_rollback is not None and runner.n_rollback < config.speculation.most
+        return Speculator(config.speculation, sources_of(config.speculation, ngrams, model), replays)
 
     # ---- called from any thread
 
@@ -125,9 +138,14 @@ class Core:
             if self.max_queue and waiting >= self.max_queue:
                 raise QueueFullError(f"{waiting} requests are waiting already (max_queue={self.max_queue})")
             sequence = Sequence(next(self._ids), request, sink, list(request.prompt), steering=steering)
+            if request.timeout is not None:
+                sequence.timer = threading.Timer(request.timeout, self._stop, (sequence.id, True))
+                sequence.timer.daemon = True
             self._sequences[sequence.id] = sequence
             self._inbox.append(sequence)
             self._wake.notify()
+        if sequence.timer is not None:
+            sequence.timer.start()
         return sequence.id
 
     def _check_length(self, n_tokens: int) -> None:
@@ -147,19 +165,20 @@ class Core:
             raise InvalidRequestError(f"context_shift: {shown(n_keep)} tokens to keep leave no room in {self.runner.n_ctx}")
 
     def cancel(self, request_id: int) -> None:
-        if self.worker.forked:
-            return
+        if not self.worker.forked:
+            self._stop(request_id, timed_out=False)
+
+    def _stop(self, request_id: int, timed_out: bool) -> None:
         with self._wake:
             sequence = self._sequences.get(request_id)
-            if sequence is None:
+            if sequence is None or sequence.cancelled:
                 return
-            sequence.cancelled = True
+            sequence.cancelled, sequence.timed_out = True, timed_out
             self._cancelled.append(request_id)
             self.worker.abort_if_all(self._is_cancelled)
             self._wake.notify()
 
-    @property
-    def busy(self) -> bool:
+    def has_requests(self) -> bool:
         """Whether there are requests, or other work that somebody waits for."""
         return bool(self._sequences or self._errands)
 
@@ -184,6 +203,7 @@ class Core:
         residents, rates = self.residents, self.runner.rates
         with self._wake:
             n_waiting = len(self._inbox) + len(self.scheduler.waiting)
+        drafts = self._speculator.tally.stats() if self._speculator else None
         return EngineStats(
             n_waiting=n_waiting,
             n_running=len(self.scheduler.running),
@@ -202,6 +222,9 @@ class Core:
             restore_seconds=rates.restore_seconds,
             prefill_tokens_per_second=rates.tokens_per_second,
             copy_bytes_per_second=rates.bytes_per_second,
+            drafted_tokens=sum(drafts.drafted) if drafts else 0,
+            accepted_tokens=sum(drafts.accepted) if drafts else 0,
+            speculation=drafts,
             **self._totals.values(),
         )
 
@@ -215,7 +238,7 @@ class Core:
 
     def state_facts(self, steering: Steering) -> dict[str, Any]:
         """All that a state depends on, by name."""
-        facts = state_facts(self.runner.model, self.config)
+        facts = state_facts(self.runner.model, self.config, self._draft)
         return {"model": state_key(self.runner.model.path, ()).hex(), "adapters": steering.key.hex(), **facts}
 
     def export(self, ids: tuple[int, ...], steering: Steering) -> bytes:
@@ -262,7 +285,7 @@ class Core:
             if slot is None:
                 raise StateError("the running requests leave no room for this state; try again later")
             self._carry_out()
-            if not self.runner.restore(slot, saved.body):
+            if not self.runner.restore(slot, saved.body, len(saved.ids)):
                 self.residents.abandon(slot)
                 raise StateError("llama.cpp refuses this state; it was saved by another build, or for another context")
             self.residents.leave(slot, saved.ids, steering.key)
@@ -297,7 +320,7 @@ class Core:
             self.scheduler.add(sequence)
         for request_id in cancelled:
             if request_id in self._sequences:
-                self._finish(self._sequences[request_id], "cancelled")
+                self._end_stopped(self._sequences[request_id])
         return True
 
     def _step(self) -> None:
@@ -307,6 +330,10 @@ class Core:
             self._speculator.propose(self.scheduler.running, self.runner.limit)
         chunks = self.scheduler.plan()
         failed = self.runner.apply(self.residents.take_actions(), self._copy_of, self.residents.stashed)
+        if self._speculator and self.runner.rollbacks:
+            for sequence in self.scheduler.running:
+                if sequence.slot in self.runner.rollbacks:
+                    self._speculator.rolled_back(sequence, self.runner.rollbacks[sequence.slot])
         if failed:
             for action in failed:
                 self._start_over(action)
@@ -326,27 +353,15 @@ class Core:
             self.worker.end_batch()
         for result in results:
             result.sequence.tokens.extend(result.tokens)
-        self.scheduler.computed(chunks, {result.sequence: result.n_accepted for result in results})
+        accepted = {result.sequence: result.n_accepted for result in results}
+        self.scheduler.computed(chunks, accepted)
         self._totals.n_steps += 1
         self._totals.computed_tokens += sum(chunk.n_tokens for chunk in chunks)
         if self._speculator:
-            self._check_drafts(chunks, results)
+            n_tokens = {result.sequence: len(result.tokens) for result in results}
+            self._speculator.verified(chunks, accepted, n_tokens, self.runner.seconds, self.runner.follow_seconds)
         for result in results:
             self._deliver(result)
-
-    def _check_drafts(self, chunks: list[Chunk], results: list[Sampled]) -> None:
-        assert self._speculator is not None
-        if all(chunk.sample and chunk.count < PROMPT_TOKENS for chunk in chunks):
-            self._speculator.stepped(sum(chunk.n_tokens for chunk in chunks), self.runner.seconds)
-        accepted = {result.sequence: result.n_accepted for result in results}
-        for chunk in chunks:
-            if chunk.draft:
-                sequence, n_drafted, n_accepted = chunk.sequence, len(chunk.draft), accepted[chunk.sequence]
-                sequence.n_drafted += n_drafted
-                sequence.n_accepted += n_accepted
-                self._totals.drafted_tokens += n_drafted
-                self._totals.accepted_tokens += n_accepted
-                self._speculator.checked(sequence, n_drafted, n_accepted)
 
     def _start_over(self, failed: Action) -> None:
         """A sequence was to go on from a copy that is of no use: it computes everything, like without a cache."""
@@ -470,7 +485,7 @@ class Core:
     def _finish(self, sequence: Sequence, reason: FinishReason, finish: int = 0) -> None:
         now = time.perf_counter()
         started, first = sequence.started or now, sequence.first_token or now
-        stopped_by = {localllm_h.LM_FINISH_EOG: "eog", localllm_h.LM_FINISH_STOP: "stop"}.get(finish, "")
+        stopped_by = _STOPPED_BY.get(finish, "")
         seed = sequence.answer.seed if sequence.answer else 0
         event = Finished(
             reason,
@@ -478,21 +493,33 @@ class Core:
                 prompt_tokens=len(sequence.request.prompt),
                 completion_tokens=sequence.n_generated,
                 cached_tokens=min(sequence.n_cached, len(sequence.request.prompt)),
-                drafted_tokens=sequence.n_drafted,
-                accepted_tokens=sequence.n_accepted,
+                drafted_tokens=sum(sequence.tally.drafted),
+                accepted_tokens=sum(sequence.tally.accepted),
                 cached_from=sequence.cached_from,
                 cache_miss=sequence.cache_miss,
             ),
             Timings(started - sequence.arrived, first - started, now - first),
             seed,
-            stopped_by,  # type: ignore[arg-type]
+            stopped_by,
+            sequence.tally.stats() if self._speculator and sequence.request.speculate else None,
         )
         self._end(sequence, event)
+
+    def _end_stopped(self, sequence: Sequence) -> None:
+        if not sequence.timed_out:
+            self._finish(sequence, "cancelled")
+            return
+        n_tokens, seconds = sequence.n_generated, sequence.request.timeout
+        where = f"{n_tokens} tokens of the answer were there" if sequence.started else "it had not begun"
+        message = f"timeout: not answered within {seconds:g} seconds; {where}. Ask for fewer tokens, or allow more time"
+        self._fail(sequence, RequestTimeoutError(message))
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         self._end(sequence, Failed(error))
 
     def _end(self, sequence: Sequence, event: Event) -> None:
+        if sequence.timer is not None:
+            sequence.timer.cancel()
         self.scheduler.remove(sequence)
         self._totals.n_requests += 1
         with self._wake:
@@ -500,6 +527,7 @@ class Core:
         if sequence.answer is not None:
             sequence.answer.close()
             sequence.answer = None
+            self.runner.forget(sequence)
         self._emit(sequence, event)
 
     def _emit(self, sequence: Sequence, event: Event) -> None:
@@ -518,6 +546,8 @@ class Core:
         for sequence in sequences:
             self._emit(sequence, Failed(error))
         for sequence in sequences:
+            if sequence.timer is not None:
+                sequence.timer.cancel()
             if sequence.answer is not None:
                 sequence.answer.close()
 

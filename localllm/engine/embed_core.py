@@ -176,8 +176,7 @@ class EmbedCore:
         job = self._jobs.get(job_id)
         return job is None or job.future.cancelled()
 
-    @property
-    def busy(self) -> bool:
+    def has_requests(self) -> bool:
         """Whether there are requests."""
         return bool(self._jobs)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 
@@ -14,6 +13,7 @@ from localllm.engine.embed_core import EmbedCore, EmbedRequest, Rows
 from localllm.engine.params import model_params
 from localllm.engine.pooler import Head, Pooling, own_pooling
 from localllm.engine.stats import EmbedderStats
+from localllm.engine.worker import Activity
 from localllm.native.handles import Model
 from localllm.native.library import load
 from localllm.native.memory import MemoryUse
@@ -34,6 +34,9 @@ class Embedder:
         ModelError: The file cannot be loaded.
         UnsupportedModelError: The model gives no vectors, or with `rank` no scores.
         NativeLibraryError: The native libraries cannot be used.
+
+    Attributes:
+        activity: Activity, whether there is something to do.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Embedder:
         self._thread = threading.Thread(target=self._core.loop, name="localllm-embedder", daemon=True)
         self._thread.start()
         # At interpreter exit finalizers run newest first: the thread has ended when context and model are released.
+        self.activity = Activity(self._core.worker, self._core.has_requests)
         self._finalizer = weakref.finalize(self, _shut_down, self._core, self._thread, owned)
 
     @property
@@ -78,23 +82,9 @@ class Embedder:
         return not self._finalizer.alive or self._core.worker.closing
 
     @property
-    def busy(self) -> bool:
-        """Whether there are requests under way or waiting."""
-        return not self.closed and self._core.busy
-
-    @property
-    def resting(self) -> bool:
-        """Whether there is nothing to do at all."""
-        return self._core.worker.resting and not self.busy
-
-    @property
     def memory(self) -> MemoryUse:
         """What its context and the weights take, by llama.cpp's own numbers."""
         return self._core.pooler.memory
-
-    def on_rest(self, call: Callable[[], None] | None) -> None:
-        """Sets what is called whenever it begins to rest, on its thread; it must be quick and take no locks. None: nothing."""
-        self._core.worker.on_rest = call
 
     def submit(self, request: EmbedRequest) -> Future[Rows]:
         """Queues a request. Cancelling the future stops the work, at any time before the result is there.

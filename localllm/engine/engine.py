@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
@@ -26,8 +26,10 @@ from localllm.engine.request import (
     Sink,
     TokenLogprob,
 )
+from localllm.engine.speculation.choice import load_draft, settle, wants_heads
 from localllm.engine.stats import EngineStats
 from localllm.engine.steering import UNSTEERED
+from localllm.engine.worker import Activity
 from localllm.errors import StateError, UnsupportedModelError
 from localllm.native.handles import Model
 from localllm.native.library import load
@@ -41,26 +43,46 @@ class Engine:
         path: str, a GGUF file; or a Model that is loaded already, which then stays open.
         model: ModelConfig, for a file.
         context: ContextConfig.
+        draft: Model that guesses for this one, loaded already, which then stays open; None: what `context` names.
 
     Raises:
         ModelError: The file cannot be loaded.
+        UnsupportedModelError: The draft does not go with the model.
         NativeLibraryError: The native libraries cannot be used.
+
+    Attributes:
+        activity: Activity, whether there is something to do.
     """
 
-    def __init__(self, path: str | Model, model: ModelConfig | None = None, context: ContextConfig | None = None) -> None:
-        self.config = context or ContextConfig()
-        self.model = path if isinstance(path, Model) else Model(path, model_params(load(), model or ModelConfig()))
-        owned = None if self.model is path else self.model
+    def __init__(
+        self,
+        path: str | Model,
+        model: ModelConfig | None = None,
+        context: ContextConfig | None = None,
+        draft: Model | None = None,
+    ) -> None:
+        context, model = context or ContextConfig(), model or ModelConfig()
+        owned: list[Model] = []
         try:
+            if isinstance(path, Model):
+                self.model = path
+            else:
+                model = replace(model, mtp=model.mtp or wants_heads(context))
+                self.model = Model(path, model_params(load(), model))
+                owned.append(self.model)
             _require_generator(self.model)
-            self._core = Core(self.model, self.config)
+            if draft is None and (draft := load_draft(context, model)) is not None:
+                owned.append(draft)
+            self.config, draft = settle(context, self.model, draft)
+            self._core = Core(self.model, self.config, draft)
         except BaseException:
-            if owned:
-                owned.close()
+            for loaded in owned:
+                loaded.close()
             raise
         self._thread = threading.Thread(target=self._core.loop, name="localllm-engine", daemon=True)
         self._thread.start()
         # At interpreter exit finalizers run newest first: the thread has ended when context and model are released.
+        self.activity = Activity(self._core.worker, self._core.has_requests)
         self._finalizer = weakref.finalize(self, _shut_down, self._core, self._thread, owned)
 
     @property
@@ -78,23 +100,9 @@ class Engine:
         return not self._finalizer.alive or self._core.worker.closing
 
     @property
-    def busy(self) -> bool:
-        """Whether there are requests under way or waiting."""
-        return not self.closed and self._core.busy
-
-    @property
-    def resting(self) -> bool:
-        """Whether there is nothing to do at all, not even copies to make of what the prefix cache keeps."""
-        return self._core.worker.resting and not self.busy
-
-    @property
     def memory(self) -> MemoryUse:
         """What its context and the weights take, by llama.cpp's own numbers."""
         return self._core.runner.memory
-
-    def on_rest(self, call: Callable[[], None] | None) -> None:
-        """Sets what is called whenever it begins to rest, on its thread; it must be quick and take no locks. None: nothing."""
-        self._core.worker.on_rest = call
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queues a request.
@@ -156,13 +164,15 @@ class Engine:
         """Like `stream`, for coroutines: never blocks the loop. Cancelling the task or closing the iterator stops the work."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
+        # The sink may live as long as the thread, and must not keep the engine, whose end would end the thread.
+        core = self._core
 
         def sink(event: Event) -> None:
             try:
                 loop.call_soon_threadsafe(events.put_nowait, event)
             except RuntimeError:
                 # The loop was closed with the request under way: nobody is left to read it.
-                self.cancel(request_id)
+                core.cancel(request_id)
 
         # Files are read: not on the loop.
         steering = await asyncio.to_thread(self._core.steering, request) if request.steered else UNSTEERED
@@ -285,7 +295,7 @@ class Engine:
         self.close()
 
 
-def _shut_down(core: Core, thread: threading.Thread, model: Model | None) -> None:
+def _shut_down(core: Core, thread: threading.Thread, models: list[Model]) -> None:
     if core.worker.forked:
         return
     core.worker.stop()
@@ -293,7 +303,7 @@ def _shut_down(core: Core, thread: threading.Thread, model: Model | None) -> Non
         thread.join()
     core.runner.close()
     core.adapters.close()
-    if model:
+    for model in models:
         model.close()
 
 
@@ -324,4 +334,5 @@ def _collect(events: list[Delta | Finished]) -> Generation:
         timings=finished.timings,
         seed=finished.seed,
         deltas=tuple(deltas),
+        speculation=finished.speculation,
     )

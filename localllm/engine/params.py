@@ -52,6 +52,7 @@ def model_params(native: Native, config: ModelConfig) -> llama_h.llama_model_par
     params.vocab_only = config.vocab_only
     params.check_tensors = config.check_tensors
     params.use_extra_bufts = config.use_extra_buffers
+    params.load_mtp = config.mtp
     kept: list[Any] = []
     if config.tensor_split:
         n_devices = native.llama_max_devices()

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from localllm.engine.checks import items, shown, whole
+from localllm.engine.checks import items, real, shown, whole
 from localllm.engine.config import MAX_SEED, SamplingParams
+from localllm.engine.speculation.tally import SpeculationStats
 from localllm.engine.steering import ControlVector, Lora
 from localllm.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled"]
+StoppedBy = Literal["eog", "stop", ""]
+MAX_SECONDS = 10**6  # Python's timers take no more than some hundred years, some systems' far less
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,7 @@ class Request:
         boundaries: positions in the prompt where its messages begin. A model whose state cannot be cut (recurrent, hybrid,
             sliding window) keeps checkpoints there, from which prompts that begin alike can go on.
         priority: int, waiting requests with a higher one start earlier; equal ones in order of arrival.
+        timeout: float, seconds from now after which it fails with a RequestTimeoutError, wherever it is; None: never.
         context_shift: int, how many of the first tokens to keep when the context is full: half of the others are then dropped,
             and the answer goes on without them. None: it ends there, with "length".
         speculate: bool, false: no drafts for this request.
@@ -46,6 +50,7 @@ class Request:
     special: bool = False
     boundaries: tuple[int, ...] = ()
     priority: int = 0
+    timeout: float | None = None
     context_shift: int | None = None
     speculate: bool = True
     loras: tuple[Lora, ...] = ()
@@ -66,6 +71,12 @@ class Request:
             if self.max_tokens < 1:
                 raise InvalidRequestError(f"max_tokens: must be at least 1, or None, not {shown(self.max_tokens)}")
         object.__setattr__(self, "priority", whole("priority", self.priority))
+        if self.timeout is not None:
+            object.__setattr__(self, "timeout", real("timeout", self.timeout))
+            if not 0 < self.timeout <= MAX_SECONDS:
+                raise InvalidRequestError(
+                    f"timeout: must be a number of seconds above 0 and up to {MAX_SECONDS}, or None, not {self.timeout:g}"
+                )
         if self.context_shift is not None:
             object.__setattr__(self, "context_shift", whole("context_shift", self.context_shift))
             if self.context_shift < 0:
@@ -175,13 +186,14 @@ class Timings:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of an answer, sent once."""
+    """The end of an answer, sent once; `speculation` tells of its drafts, None where there were to be none."""
 
     reason: FinishReason
     usage: Usage
     timings: Timings
     seed: int
-    stopped_by: Literal["eog", "stop", ""] = ""
+    stopped_by: StoppedBy = ""
+    speculation: SpeculationStats | None = None
 
 
 @dataclass(frozen=True)
@@ -197,7 +209,7 @@ Sink = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Generation:
-    """A whole answer; `deltas` are the steps in which it came."""
+    """A whole answer; `deltas` are the steps in which it came, `speculation` tells of its drafts, if there were to be some."""
 
     text: str
     tokens: tuple[int, ...]
@@ -207,3 +219,4 @@ class Generation:
     timings: Timings
     seed: int
     deltas: tuple[Delta, ...] = field(default=(), repr=False, compare=False)
+    speculation: SpeculationStats | None = field(default=None, repr=False, compare=False)

@@ -17,13 +17,14 @@ from localllm.engine.params import context_params, sampler_options
 from localllm.engine.request import TokenLogprob, TopToken
 from localllm.engine.scheduler import Chunk
 from localllm.engine.sequence import Sequence
+from localllm.engine.speculation.twin import Twin, split_state
 from localllm.engine.worker import Switch
-from localllm.errors import NativeError
+from localllm.errors import LocalLLMError, NativeError
 from localllm.native import logs
 from localllm.native.bindings import llama as llama_h
 from localllm.native.bindings import localllm as localllm_h
 from localllm.native.handles import Context, Model, Sampler, Text
-from localllm.native.memory import memory_of
+from localllm.native.memory import memory_of, with_draft
 
 
 class Answer:
@@ -156,32 +157,40 @@ class Rates:
 
 
 class Runner:
-    """Owns the context and the arrays of its batch.
+    """Owns the context, that of a draft if there is one, and the arrays of its batch.
 
     Args:
         model: Model.
-        config: ContextConfig.
+        config: ContextConfig, in which no kind of speculation is "auto".
+        draft: Model that drafts, where a kind needs one; `model` itself for its own heads.
+
+    Attributes:
+        twin: Twin, the draft's context; None without one.
+        seconds, follow_seconds: float, what the last batch took, and taking it into the draft's context.
+        rollbacks: what the last `apply` took to take back what was wrong, in seconds by slot.
     """
 
-    def __init__(self, model: Model, config: ContextConfig) -> None:
+    def __init__(self, model: Model, config: ContextConfig, draft: Model | None = None) -> None:
         self.native = model.native
         self.model = model
+        self._config, self._draft = config, draft
         self._params = context_params(self.native, config, self.native.llama_model_n_ctx_train(model.pointer))
         self.cuttable = _is_cuttable(model, config)
         self.n_slots = config.parallel + (config.kept_sequences if config.prefix_cache else 0)
         assert isinstance(config.speculation, SpeculationConfig)
-        self._n_draft = config.speculation.n_max if config.speculation.kind != "none" else 0
+        self._n_draft = config.speculation.most if config.speculation.kind != "none" else 0
         self._recurrent = bool(
             self.native.llama_model_is_recurrent(model.pointer) or self.native.llama_model_is_hybrid(model.pointer)
         )
         if self._n_draft and self._recurrent:
-            self._params.n_rs_seq = config.speculation.n_snapshots
+            self._params.n_rs_seq = config.speculation.snapshots
             # Somewhere to keep the state from before a draft.
             self.n_slots = min(self.n_slots + config.parallel, self.native.llama_max_parallel_sequences())
         self._params.n_seq_max = self.n_slots
         # llama.cpp wants room for one output of each, whether or not they ever share a batch.
         self._params.n_outputs_max = max(self._params.n_batch, self.n_slots)
         self.switch = Switch(self.native)
+        self.twin: Twin | None = None
         self._new_context()
         # llama.cpp rounds the number of cells up; what was asked for is the limit all the same.
         self.n_ctx: int = min(self._params.n_ctx, self.native.llama_n_ctx(self.context.pointer))
@@ -192,7 +201,8 @@ class Runner:
         self.rates = Rates()
         self._rows = (ctypes.POINTER(localllm_h.lm_row) * config.parallel)()
         self._last_outputs: list[tuple[Sequence, int, tuple[int, ...]]] = []
-        self.seconds = 0.0
+        self.seconds = self.follow_seconds = 0.0
+        self.rollbacks: dict[int, float] = {}
 
     @property
     def limit(self) -> int:
@@ -202,7 +212,8 @@ class Runner:
     @property
     def can_shift(self) -> bool:
         """Whether tokens can be dropped from the middle of a sequence: not where their positions are part of the state."""
-        return not self._n_positions and bool(self.native.llama_memory_can_shift(self.context.memory))
+        memories = [self.context.memory, *([self.twin.context.memory] if self.twin else ())]
+        return not self._n_positions and all(self.native.llama_memory_can_shift(memory) for memory in memories)
 
     @property
     def n_rollback(self) -> int | None:
@@ -211,7 +222,17 @@ class Runner:
 
     def _new_context(self) -> None:
         self.context = Context(self.model, self._params)
+        try:
+            if self._draft is not None:
+                n_ctx = self.native.llama_n_ctx(self.context.pointer)
+                self.twin = Twin(self.context, self._draft, self._config, n_ctx, self.n_slots)
+        except BaseException:
+            self.context.close()
+            raise
         self.memory = memory_of(self.context)
+        if self.twin:
+            own = self._draft is not self.model
+            self.memory = with_draft(self.memory, memory_of(self.twin.context), own_weights=own)
         self.switch.fit(self.context)
 
     def start(self, sequence: Sequence) -> None:
@@ -232,51 +253,66 @@ class Runner:
         Returns:
             The restorations that failed.
         """
-        memory = self.context.memory
         failed: list[Action] = []
+        self.rollbacks = {}
         for action in actions:
-            if action.kind == "forget":
-                self.native.llama_memory_seq_rm(memory, action.slot, -1, -1)
-            elif action.kind == "cut":
-                if all(action.slot != other.slot for other in failed):
-                    self._cut(action.slot, action.length)
-            elif action.kind == "restore":
+            if action.kind == "restore":
                 assert action.entry is not None
-                if not self.restore(action.slot, read(action.entry)):
+                if not self.restore(action.slot, read(action.entry), action.length):
                     failed.append(action)
             elif action.kind == "save":
                 data = self.save(action.slot)
                 keep(action, data, len(data))
-            elif action.kind == "shift":
-                self._shift(action.slot, action.length, action.count)
-            else:
-                # A state that cannot be cut is copied whole; the cache asks for it only where it ends.
-                end = action.length if self.cuttable else -1
-                self.native.llama_memory_seq_cp(memory, action.source, action.slot, -1, end)
+            elif action.kind != "cut" or all(action.slot != other.slot for other in failed):
+                begin = time.perf_counter()
+                self._act(action)
+                if action.kind == "cut":
+                    self.rollbacks[action.slot] = time.perf_counter() - begin
         return failed
 
+    def _act(self, action: Action) -> None:
+        memory = self.context.memory
+        if action.kind == "forget":
+            self.native.llama_memory_seq_rm(memory, action.slot, -1, -1)
+        elif action.kind == "cut":
+            self._cut(action.slot, action.length)
+        elif action.kind == "shift":
+            self._shift(action.slot, action.length, action.count)
+        else:
+            # A state that cannot be cut is copied whole; the cache asks for it only where it ends.
+            end = action.length if self.cuttable else -1
+            self.native.llama_memory_seq_cp(memory, action.source, action.slot, -1, end)
+        if self.twin:
+            self.twin.apply(action)
+
     def save(self, slot: int) -> Any:
-        """A copy of a slot's state, as a ctypes array of bytes."""
+        """A copy of a slot's state, the draft's included, as a ctypes array of bytes."""
         size = ctypes.c_size_t()
-        self.native.check(self.native.lm_state_save(self.context.pointer, slot, None, ctypes.byref(size)))
-        data = (ctypes.c_uint8 * size.value)()
         begin = time.perf_counter()
+        tail = self.twin.save(slot) if self.twin else b""
+        self.native.check(self.native.lm_state_save(self.context.pointer, slot, None, ctypes.byref(size)))
+        data = (ctypes.c_uint8 * (size.value + len(tail)))()
         self.native.check(self.native.lm_state_save(self.context.pointer, slot, data, ctypes.byref(size)))
-        self.rates.saved(size.value, time.perf_counter() - begin)
+        memoryview(data).cast("B")[size.value :] = tail
+        self.rates.saved(len(data), time.perf_counter() - begin)
         return data
 
-    def restore(self, slot: int, data: Any) -> bool:
-        """Puts a copied state into an empty slot; false, and the slot is empty, if llama.cpp refuses it."""
+    def restore(self, slot: int, data: Any, length: int) -> bool:
+        """Puts a copied state of so many tokens into an empty slot; false, and the slot is empty, if llama.cpp refuses it."""
         if data is None:
             return False
-        buffer = (ctypes.c_uint8 * len(data)).from_buffer(data)
         begin = time.perf_counter()
-        status = self.native.lm_state_load(self.context.pointer, slot, buffer, len(data))
-        if status:
-            logs.logger.warning("a cached state was of no use: %s", self.native.lm_last_error().decode(errors="replace"))
-        else:
-            self.rates.restored(len(data), time.perf_counter() - begin)
-        return not status
+        try:
+            state, *rest = split_state(data) if self.twin else (memoryview(data).cast("B"),)
+            buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
+            self.native.check(self.native.lm_state_load(self.context.pointer, slot, buffer, len(state)))
+        except (LocalLLMError, ValueError) as error:
+            logs.logger.warning("a cached state was of no use: %s", error)
+            return False
+        if self.twin:
+            self.twin.restore(slot, length, *rest)
+        self.rates.restored(len(data), time.perf_counter() - begin)
+        return True
 
     def _cut(self, slot: int, length: int) -> None:
         if not self.native.llama_memory_seq_rm(self.context.memory, slot, length, -1):
@@ -290,7 +326,7 @@ class Runner:
 
     def reset(self) -> None:
         """A new context in place of one whose state is unknown after a failure."""
-        self.context.close()
+        self.close()
         self._new_context()
 
     def run(self, chunks: list[Chunk]) -> list[Sampled]:
@@ -310,7 +346,19 @@ class Runner:
             logs.forward(self.native)
         if status:
             self.native.check(status)
-        return [self._result(sequence, draft) for sequence, _, draft in outputs]
+        results = [self._result(sequence, draft) for sequence, _, draft in outputs]
+        if self.twin:
+            self._follow(self.twin, chunks, results)
+        return results
+
+    def _follow(self, twin: Twin, chunks: list[Chunk], results: list[Sampled]) -> None:
+        begin = time.perf_counter()
+        twin.follow(self._batch.reference, [chunk.sequence.slot for chunk in chunks])
+        accepted = {result.sequence: result.n_accepted for result in results}
+        for chunk in chunks:
+            if chunk.draft:
+                twin.accept(chunk.sequence.slot, accepted[chunk.sequence])
+        self.follow_seconds = time.perf_counter() - begin
 
     def _fill(self, chunks: list[Chunk]) -> list[tuple[Sequence, int, tuple[int, ...]]]:
         """Writes the batch and the rows; returns each sequence that samples with the index of its last token and its draft."""
@@ -346,5 +394,12 @@ class Runner:
         tokens = row.tokens[: row.n_tokens]
         return Sampled(sequence, tokens, text, row.finish, probabilities, common_prefix(tokens, draft))
 
+    def forget(self, sequence: Sequence) -> None:
+        """A sequence has ended: what its request refers to is the program's again."""
+        if any(last is sequence for last, _, _ in self._last_outputs):
+            self._last_outputs = []
+
     def close(self) -> None:
+        if self.twin:
+            self.twin.close()
         self.context.close()

@@ -42,16 +42,13 @@ class Chunk:
     sequence: Sequence
     start: int
     count: int
+    sample: bool
     draft: tuple[int, ...] = ()
     decode: bool = False
 
     @property
     def n_tokens(self) -> int:
         return self.count + len(self.draft)
-
-    @property
-    def sample(self) -> bool:
-        return self.start + self.count == len(self.sequence.tokens)
 
 
 class Scheduler:
@@ -181,7 +178,9 @@ class Scheduler:
         key, n_prompt = self._turns.next(self.running)
         group = [sequence for sequence in self.running if sequence.steering.key == key]
         chunks = [
-            Chunk(sequence, sequence.n_computed, sequence.n_pending, decode=True) for sequence in group if sequence.decoding
+            Chunk(sequence, sequence.n_computed, sequence.n_pending, sample=True, decode=True)
+            for sequence in group
+            if sequence.decoding
         ]
         n_decode = sum(chunk.count for chunk in chunks)
         room = min(self.n_batch - n_decode, n_prompt)
@@ -191,7 +190,7 @@ class Scheduler:
         for sequence in group:
             if room > 0 and not sequence.decoding:
                 count = min(sequence.n_pending, room, _up_to_checkpoint(sequence))
-                chunks.append(Chunk(sequence, sequence.n_computed, count))
+                chunks.append(Chunk(sequence, sequence.n_computed, count, sample=count == sequence.n_pending))
                 room -= count
         return chunks
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from localllm.engine.request import Request, Sink
+from localllm.engine.speculation.tally import Tally
 from localllm.engine.steering import UNSTEERED, Steering
 
 
@@ -41,8 +43,9 @@ class Sequence:
         spare: int, the slot that holds the state from before the draft, where a state cannot be cut; -1: none.
         replaying: bool, the tokens behind a draft that was wrong have to be computed again.
         unsettled: bool, its slot was cut back to a snapshot; until the next batch has gone through, it must not be copied.
-        n_drafted, n_accepted: int, tokens of all drafts, and how many of them were right.
+        tally: Tally of its drafts.
         steering: Steering, what its adapters do to the model; only states computed with an equal one are of use to it.
+        timer: ends it when its time is up; None: it has all the time.
         answer: what the runner keeps for it (sampler, text, row); None until it starts for the first time.
     """
 
@@ -62,11 +65,12 @@ class Sequence:
     spare: int = -1
     replaying: bool = False
     unsettled: bool = False
-    n_drafted: int = 0
-    n_accepted: int = 0
+    tally: Tally = field(default_factory=Tally)
     steering: Steering = UNSTEERED
     state: State = State.WAITING
     cancelled: bool = False
+    timer: threading.Timer | None = None
+    timed_out: bool = False
     answer: Any = None
     arrived: float = field(default_factory=time.perf_counter)
     started: float = 0.0

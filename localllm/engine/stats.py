@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from localllm.engine.speculation.tally import SpeculationStats
+
 
 @dataclass(frozen=True)
 class EngineStats:
@@ -19,6 +21,7 @@ class EngineStats:
         cached_tokens: of these, how many were resident already.
         computed_tokens: tokens decoded, prompts, answers and drafts.
         drafted_tokens, accepted_tokens: tokens of all drafts, and how many of them were right.
+        speculation: SpeculationStats of all drafts; None where there are to be none.
         n_cells, n_cells_used: KV cells in all, and held by running or ended sequences.
         n_resident: ended sequences and checkpoints in device memory.
         n_ram, ram_bytes: copies in RAM.
@@ -58,6 +61,7 @@ class EngineStats:
     restore_seconds: float
     prefill_tokens_per_second: float
     copy_bytes_per_second: float
+    speculation: SpeculationStats | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,6 @@ class Totals:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     computed_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
     cache_hits: Counter[str] = field(default_factory=Counter)
     cache_misses: Counter[str] = field(default_factory=Counter)
 

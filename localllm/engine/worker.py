@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from localllm.errors import ClosedError
 from localllm.native.bindings import llama as llama_h
@@ -134,3 +135,30 @@ class Worker:
         closed = ClosedError(f"the {self._noun} is closed: its thread ended with {self._failure!r}; open it again")
         closed.__cause__ = self._failure
         return closed
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Whether an engine or embedder has something to do.
+
+    Args:
+        worker: Worker.
+        has_requests: tells whether there are requests under way or waiting.
+    """
+
+    worker: Worker
+    has_requests: Callable[[], bool]
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are requests under way or waiting."""
+        return not self.worker.closing and self.has_requests()
+
+    @property
+    def resting(self) -> bool:
+        """Whether there is nothing to do at all, not even copies to make of what a prefix cache keeps."""
+        return self.worker.resting and not self.busy
+
+    def on_rest(self, call: Callable[[], None] | None) -> None:
+        """Sets what is called whenever it begins to rest, on its thread; it must be quick and take no locks. None: nothing."""
+        self.worker.on_rest = call

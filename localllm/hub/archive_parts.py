@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from localllm.errors import CorruptFileError, InvalidRequestError
+from localllm.errors import CorruptFileError, HubError, InvalidRequestError
 from localllm.hub.layout import checksum
 from localllm.hub.listing import RepoFile
-from localllm.hub.partial import new_digest
+from localllm.hub.partial import hash_file, new_digest
 from localllm.hub.progress import CancelToken, Meter, ProgressCallback
 from localllm.hub.tar_reader import TarReader
 
 RECORD, FILES = "localllm-model.json", "files"
+MARGIN_BYTES = 64 << 20  # that stay free on a file system
 _MAX_RECORD_BYTES = 4 << 20
 _READ_BYTES = 1 << 20
+_TOO_SMALL = "its files are smaller than its record says"
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip"}
 
 
@@ -39,6 +41,10 @@ class TarSource:
         """A function that reads the next file, which must be this one."""
         self._expect(f"{FILES}/{file.path}", file.n_bytes)
         yield self._file.read
+
+    def lacking(self, files: Sequence[RepoFile]) -> str:
+        """What is wrong with it if it is too small for its files."""
+        return _TOO_SMALL
 
     def finish(self) -> None:
         if (member := self._reader.member()) is not None:
@@ -75,6 +81,11 @@ class FolderSource:
             if os.fstat(found.fileno()).st_size != file.n_bytes:
                 raise self.wrong(f"{file.path} has another size than its record says")
             yield found.read
+
+    def lacking(self, files: Sequence[RepoFile]) -> str:
+        """What is wrong with it if it is too small for its files."""
+        gone = next((name for file in files if not os.path.lexists(self.path / (name := f"{FILES}/{file.path}"))), None)
+        return f"{gone} is missing" if gone is not None else _TOO_SMALL
 
     def finish(self) -> None:
         """Other files in the folder do not matter."""
@@ -147,3 +158,17 @@ def copy_checked(
     if digest.hexdigest() != checksum(file):
         raise CorruptFileError(f"{problem}: {file.path} has the checksum {digest.hexdigest()}, not {checksum(file)}")
     meter.tell("finished", done)
+
+
+def hashed(path: Path, file: RepoFile, progress: ProgressCallback | None, cancel: CancelToken) -> str:
+    """The checksum of a file of this machine."""
+    meter = Meter(file.path, file.n_bytes, progress)
+    try:
+        return hash_file(path, file, cancel, lambda done: meter.tell("checking", done))
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> HubError:
+    """The error for a file of this machine that cannot be read."""
+    return HubError(f"{path} cannot be read: {error.strerror or error}; mend that, and try again")

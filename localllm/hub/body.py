@@ -13,6 +13,7 @@ import httpx
 from localllm.errors import NetworkError
 from localllm.hub.addresses import origin
 from localllm.hub.answers import Question
+from localllm.hub.listing import is_strong_etag, size_in
 from localllm.hub.progress import CancelToken
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -42,7 +43,7 @@ class Body:
         self._cancel = cancel or CancelToken()
         self.start, self.stop, self.total_bytes = _extent(response, question)
         etag = response.headers.get("etag", "")
-        self.validator = Validator(origin(str(response.url)), etag) if etag.startswith('"') else None
+        self.validator = Validator(origin(str(response.url)), etag) if is_strong_etag(etag) else None
 
     def __enter__(self) -> Body:
         return self
@@ -61,32 +62,39 @@ class Body:
             DownloadCancelledError: Cancelled meanwhile.
         """
         coded = self._response.headers.get("content-encoding", "identity") != "identity"
-        with self._cancel.calling(self._abort):
+        with ended_by(self._cancel, self._response):
             try:
                 yield from self._response.iter_bytes() if coded else self._response.iter_raw()
             except (httpx.TransportError, httpx.DecodingError) as error:
                 self._cancel.check()
                 raise NetworkError(f"{self._question}: the connection broke ({words_of(error)})") from None
 
-    def _abort(self) -> None:
-        """Wakes a thread that waits for bytes."""
-        stream = self._response.extensions.get("network_stream")
+
+@contextlib.contextmanager
+def ended_by(cancel: CancelToken | None, response: httpx.Response) -> Iterator[None]:
+    """While the block runs, a cancellation wakes the thread that waits for bytes of an answer: its connection is broken then."""
+
+    def abort() -> None:
+        stream = response.extensions.get("network_stream")
         connection = stream.get_extra_info("socket") if stream is not None else None
         if connection is not None:
             with contextlib.suppress(OSError):  # closed already
                 connection.shutdown(socket.SHUT_RDWR)
 
+    with cancel.calling(abort) if cancel is not None else contextlib.nullcontext():
+        yield
+
 
 def _extent(response: httpx.Response, question: Question) -> tuple[int, int | None, int | None]:
     if response.status_code == 206:
         found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
-        if found is None:
+        start, last = (size_in(found[1]), size_in(found[2])) if found is not None else (None, None)
+        if found is None or start is None or last is None:
             response.close()
             raise NetworkError(f"{question}: the server answers with a part of the file, but does not say which")
-        return int(found[1]), int(found[2]) + 1, None if found[3] == "*" else int(found[3])
-    length = response.headers.get("content-length", "")
+        return start, last + 1, size_in(found[3])
     coded = response.headers.get("content-encoding", "identity") != "identity"
-    n_bytes = int(length) if length.isascii() and length.isdigit() and not coded else None
+    n_bytes = None if coded else size_in(response.headers.get("content-length", ""))
     return 0, n_bytes, n_bytes
 
 

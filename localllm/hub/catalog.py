@@ -16,6 +16,8 @@ from typing import Any
 
 from localllm.errors import HubError, ReferenceFormatError
 from localllm.files import write_atomically
+from localllm.hub.environment import expanded
+from localllm.hub.plain_json import parsed
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _ALIASES = "aliases.json"
@@ -54,7 +56,7 @@ def catalog() -> dict[str, CatalogEntry]:
 def home() -> Path:
     """The folder for what this package keeps of its own: LOCALLLM_HOME, or the usual place for a user's data."""
     if given := os.environ.get("LOCALLLM_HOME"):
-        return Path(given).expanduser()
+        return expanded(given, "LOCALLLM_HOME")
     from platformdirs import user_data_path
 
     return user_data_path("localllm")
@@ -141,8 +143,8 @@ class Aliases:
 
     def _parse(self, text: str) -> dict[str, str]:
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            data = parsed(text)
+        except ValueError as error:
             raise self._damaged(str(error)) from error
         names = data.get("aliases") if isinstance(data, dict) else None
         if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):

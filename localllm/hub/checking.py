@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +11,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from localllm.errors import HubError, InvalidRequestError, ModelError
-from localllm.hub.asynchronous import in_thread
+from localllm.hub import ollama
+from localllm.hub.asynchronous import twin
 from localllm.hub.client import HubClient, client_for
 from localllm.hub.contents import Inode, contents, inode_of
 from localllm.hub.download import DownloadOptions, download_all
+from localllm.hub.entry import Entry
 from localllm.hub.gguf import read_header, read_model
-from localllm.hub.inventory import Entry, entries_of, models_here, only_one
+from localllm.hub.inventory import entries_of, models_here
 from localllm.hub.layout import RepoCache
 from localllm.hub.listing import Listing, RepoFile
+from localllm.hub.looking import status_of
 from localllm.hub.partial import hash_file
 from localllm.hub.paths import is_commit
 from localllm.hub.progress import CancelToken, Meter, ProgressCallback
@@ -96,29 +100,26 @@ def verify(
 
     Args:
         store: Store.
-        references: models to check; None: all of the Hub's cache, but not what interrupted downloads left.
+        references: models to check, of a repository alone all that are here; None: all of the Hub's cache, but not what
+            interrupted downloads left.
         deep: bool, read the whole files; what several models share is read once.
         progress: called with a Progress of the phase "checking" now and then.
         cancel: CancelToken.
 
     Raises:
-        ModelNotFoundError, ReferenceFormatError, InvalidRequestError: A reference means nothing here, or several models.
+        ModelNotFoundError, ReferenceFormatError, InvalidRequestError: A reference means nothing here, or what an interrupted
+            download left.
         DownloadCancelledError: By `cancel`.
     """
+    meant = _meant(store, references)
+    for one in meant:
+        if one.state == "partial":
+            raise InvalidRequestError(f"{one.reference}: is not here as a whole; localllm repair {one.reference} completes it")
     check = _Check(deep, progress, cancel or CancelToken())
-    return tuple(Checked(entry, tuple(check.of(entry))) for entry in _meant(store, references))
+    return tuple(Checked(entry, tuple(check.of(entry))) for entry in meant)
 
 
-async def averify(
-    store: Store,
-    references: Sequence[str | os.PathLike[str]] | None = None,
-    *,
-    deep: bool = True,
-    progress: ProgressCallback | None = None,
-    cancel: CancelToken | None = None,
-) -> tuple[Checked, ...]:
-    """`verify` without blocking the event loop."""
-    return await in_thread(verify, store, references, deep=deep, progress=progress, cancel=cancel)
+averify = twin(verify, "averify")
 
 
 def _meant(store: Store, references: Sequence[str | os.PathLike[str]] | None) -> list[Entry]:
@@ -129,10 +130,7 @@ def _meant(store: Store, references: Sequence[str | os.PathLike[str]] | None) ->
         return [one for one in of_hub if one.state != "partial"]
     found: dict[str, Entry] = {}
     for reference in references:
-        for one in only_one(entries_of(store, reference, entries), reference):
-            if one.state == "partial":
-                raise InvalidRequestError(f"{one.reference}: is not here as a whole; localllm pull {one.reference} completes it")
-            found[one.reference] = one
+        found |= {one.reference: one for one in entries_of(store, reference, entries)}
     return list(found.values())
 
 
@@ -207,10 +205,19 @@ def _expected(entry: Entry) -> Iterator[tuple[Path, RepoFile]]:
         for file in files:
             path = place.pointer(entry.commit, file.path)
             yield path, file if file.sha256 or file.oid else _named(file, names.get(inode_of(path) or (0, 0), ""))
+    elif entry.state == "ollama":
+        name, _, tag = entry.reference.removeprefix("ollama:").rpartition(":")
+        found = ollama.find(name, tag)
+        for path in (found.model, *found.projectors, *found.adapters):
+            yield path, _as_it_is(path, path.name.removeprefix("sha256-"))
     elif entry.path is not None and entry.state != "broken":
-        name = entry.path.name.removeprefix("sha256-")
-        sha256 = name if entry.state == "ollama" else None
-        yield entry.path, RepoFile(entry.path.name, entry.path.stat().st_size, "", sha256)
+        yield entry.path, _as_it_is(entry.path, None)
+
+
+def _as_it_is(path: Path, sha256: str | None) -> RepoFile:
+    """A file of no repository, whose size nothing else tells."""
+    status = status_of(path)
+    return RepoFile(path.name, status.st_size if status is not None else 0, "", sha256)
 
 
 def _names(place: RepoCache) -> dict[Inode, str]:
@@ -254,13 +261,14 @@ def repair(
     progress: ProgressCallback | None = None,
     cancel: CancelToken | None = None,
 ) -> tuple[Repaired, ...]:
-    """Fetches files that are missing or damaged once more, of the very commit that was pulled, and nothing else.
+    """Fetches files that are missing or damaged once more, of the very commit that was pulled, and nothing else. What an
+    interrupted download left is completed if it is named.
 
     A damaged file keeps its name until a good one takes its place; no link ever leads nowhere.
 
     Args:
         store: Store.
-        references: models to mend; None: all with records. Those that other programs brought are mended only if they are named.
+        references: models to mend; None: all with records. Others are mended only if they are named.
         client: HubClient, None: one for the endpoint that a model is from. Your token goes to the usual endpoint only.
         deep: bool, find damage by hashes; otherwise by sizes and headers only.
         download: DownloadOptions; files are always hashed.
@@ -276,27 +284,35 @@ def repair(
     """
     options = dataclasses.replace(download or DownloadOptions(), recheck=True)
     cancel = cancel or CancelToken()
+    check = _Check(deep, progress, cancel)
     found = []
-    for checked in verify(store, references, deep=deep, progress=progress, cancel=cancel):
-        if not checked.is_sound and (references is not None or checked.entry.foreign is None):
+    for entry in _meant(store, references):
+        if entry.state == "partial":
+            found.append(_completed(store, entry, client, options, progress, cancel))
+            continue
+        checked = Checked(entry, tuple(check.of(entry)))
+        if not checked.is_sound and (references is not None or entry.foreign is None):
             found.append(_repaired(checked, client, options, progress, cancel))
     return tuple(found)
 
 
-async def arepair(
+arepair = twin(repair, "arepair")
+
+
+def _completed(
     store: Store,
-    references: Sequence[str | os.PathLike[str]] | None = None,
-    *,
-    client: HubClient | None = None,
-    deep: bool = True,
-    download: DownloadOptions | None = None,
-    progress: ProgressCallback | None = None,
-    cancel: CancelToken | None = None,
-) -> tuple[Repaired, ...]:
-    """`repair` without blocking the event loop."""
-    return await in_thread(
-        repair, store, references, client=client, deep=deep, download=download, progress=progress, cancel=cancel
-    )
+    entry: Entry,
+    client: HubClient | None,
+    options: DownloadOptions,
+    progress: ProgressCallback | None,
+    cancel: CancelToken,
+) -> Repaired:
+    from localllm.hub.completing import complete
+
+    with contextlib.nullcontext(client) if client is not None else client_for("") as asked:
+        files = complete(store, entry, asked, options, progress, cancel)
+    problem = "" if files else "The repository has no such files any more; localllm gc removes what came of them."
+    return Repaired(entry, files, problem)
 
 
 def _repaired(
@@ -309,7 +325,7 @@ def _repaired(
     entry = checked.entry
     wanted = [file.path for file in checked.files if file.is_damaged or file.state == "missing"]
     if not wanted:
-        return Repaired(entry, (), f"{entry.problem} Remove it, and pull the model again.")
+        return Repaired(entry, (), entry.problem)
     if entry.manifest is None and entry.foreign is None:
         raise InvalidRequestError(f"{entry.reference}: is from no repository, and cannot be fetched again")
     if client is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from localllm.errors import IncompleteSetError, QuantNotFoundError
 from localllm.hub.gguf_parse import TENSOR_TYPES
 from localllm.hub.names import match_tag
+from localllm.hub.options import check_kind, check_whole
 from localllm.hub.sets import FileSet
 
 # Bits per weight by name, as llama.cpp's quantize tool prints them for Llama 3.1 8B: for ranking where nothing is measured.
@@ -78,6 +79,13 @@ class Machine:
     on_cpu: bool = True
     repacked: frozenset[str] = frozenset()
     gpu_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.free_bytes is not None:
+            check_whole("free_bytes", self.free_bytes, 0)
+        check_whole("gpu_bytes", self.gpu_bytes, 0)
+        check_kind("on_cpu", self.on_cpu, bool)
+        check_kind("repacked", self.repacked, frozenset)
 
     @property
     def all_bytes(self) -> int | None:

@@ -6,7 +6,6 @@ address on another origin, which never sees the token.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from localllm.errors import CorruptFileError, InvalidRequestError, NetworkError
 from localllm.hub import environment
 from localllm.hub.addresses import is_private, joined, origin
 from localllm.hub.answers import Question
-from localllm.hub.listing import Listing, RepoFile
+from localllm.hub.listing import Listing, RepoFile, is_size, size_in
 from localllm.hub.paths import checked_blob, checked_path, checked_repo, checked_revision, is_commit
+from localllm.hub.plain_json import parsed
 from localllm.hub.progress import CancelToken
 from localllm.hub.retries import Patience
 
@@ -186,13 +186,13 @@ class HubClient:
         response.close()
         get = response.headers.get
         etag = (get("x-linked-etag") or get("etag") or "").removeprefix("W/").strip('"')
-        length = get("x-linked-size") or ("" if response.is_redirect else get("content-length") or "")
+        n_bytes = size_in(get("x-linked-size") or ("" if response.is_redirect else get("content-length") or ""))
         found = get("x-repo-commit") or commit
-        if not (etag and length.isascii() and length.isdigit() and is_commit(found)) or (is_commit(commit) and found != commit):
+        if not etag or n_bytes is None or not is_commit(found) or (is_commit(commit) and found != commit):
             raise self._nonsense(question)
         sha256 = etag if len(etag) == _SHA256_DIGITS and all(digit in "0123456789abcdef" for digit in etag) else None
         location = joined(str(response.url), get("location") or "") if response.is_redirect else str(response.url)
-        return RemoteFile(repo, found, path, int(length), etag, sha256, url, location or url)
+        return RemoteFile(repo, found, path, n_bytes, etag, sha256, url, location or url)
 
     def read_range(self, file: RemoteFile, start: int, length: int, cancel: CancelToken | None = None) -> bytes:
         """A part of a file.
@@ -290,32 +290,37 @@ class HubClient:
         failures = 0
         while True:
             response = self._transport.open("GET", url, question, cancel=cancel)
-            try:
-                data = self._read(response, question)
+            read = self._read(response, question, cancel)
+            if isinstance(read, bytes):
                 break
-            except NetworkError:
-                failures += 1
-                if failures >= self.patience.tries:
-                    raise
-                self._transport.pause(failures, cancel)
+            failures += 1
+            if failures >= self.patience.tries:
+                raise read
+            self._transport.pause(failures, cancel)
         try:
-            answer = json.loads(data)
-        except (ValueError, RecursionError):
+            answer = parsed(read)
+        except ValueError:
             raise self._nonsense(question) from None
         found = _NEXT_PAGE.search(response.headers.get("link", ""))
         return answer, (joined(str(response.url), found[1]) or "") if found else ""
 
-    def _read(self, response: httpx.Response, question: Question) -> bytes:
+    def _read(self, response: httpx.Response, question: Question, cancel: CancelToken | None) -> bytes | NetworkError:
+        """A whole answer; or why another try may bring it."""
         import httpx
+
+        from localllm.hub.body import ended_by
 
         data = bytearray()
         try:
-            for chunk in response.iter_bytes():
-                data += chunk
-                if len(data) > _MAX_JSON_BYTES:
-                    raise self._nonsense(question)
+            with ended_by(cancel, response):
+                for chunk in response.iter_bytes():
+                    data += chunk
+                    if len(data) > _MAX_JSON_BYTES:
+                        raise self._nonsense(question)
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise NetworkError(f"{question}: the connection to {self.endpoint} broke ({error}); try again later") from None
+            if cancel is not None:
+                cancel.check()
+            return NetworkError(f"{question}: the connection to {self.endpoint} broke ({error}); try again later")
         finally:
             response.close()
         return bytes(data)
@@ -368,7 +373,7 @@ def _collect(body: Body, at: int, stop: int, parts: bytearray) -> None:
 
 def _repo_file(entry: dict[str, Any]) -> RepoFile:
     lfs = entry.get("lfs")
-    n_bytes = int(lfs["size"] if lfs else entry["size"])
-    if n_bytes < 0 or not isinstance(entry["path"], str):
+    n_bytes = lfs["size"] if lfs else entry["size"]
+    if not is_size(n_bytes) or not isinstance(entry["path"], str):
         raise ValueError(entry["path"])
     return RepoFile(entry["path"], n_bytes, checked_blob(entry["oid"]), checked_blob(lfs["oid"]) if lfs else None)

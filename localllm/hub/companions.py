@@ -94,7 +94,7 @@ def projector_problem(model: Header | None, projector: Header | None) -> str:
 def choose_draft(model: FileSet, drafts: Sequence[FileSet], headers: Mapping[str, Header]) -> Companion:
     """The draft of a model; arguments as for `choose_companions`. Only one whose header shows that it belongs is taken."""
     own = headers.get(model.path)
-    if own is not None and own.n_layer_nextn and _has_nextn(own):
+    if own is not None and own.has_mtp:
         return Companion(None, f"The model predicts {own.n_layer_nextn} token(s) ahead by itself; no draft is needed.")
     whole = [one for one in drafts if one.is_complete]
     if not whole:
@@ -130,10 +130,6 @@ _DRAFT_ORDER = ("mtp", "lilicorr", "dspark", "dflash", "eagle3", "")
 
 def _kind(header: Header) -> str:
     return header.draft_kind if header.draft_kind in _DRAFT_ORDER else ""
-
-
-def _has_nextn(header: Header) -> bool:
-    return any(".nextn." in tensor.name for tensor in header.tensors)
 
 
 def _is_above(folder: str, other: str) -> bool:

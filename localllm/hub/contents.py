@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from localllm.hub.layout import RepoCache
+from localllm.hub.looking import below, listed, status_of
 
 Inode = tuple[int, int]
 Kind = Literal["blob", "partial", "unlocked", "corrupt", "other"]
@@ -138,17 +139,22 @@ def _named(place: RepoCache) -> Iterator[Named]:
                 continue
             target = _target(path)
             blob = target if target is not None and target.parent == place.blobs else None
-            found = _status(path)
+            found = status_of(path)
             yield Named(path, parts[0], "/".join(parts[1:]), blob, _inode(found), found.st_size if found else 0)
 
 
 def _blobs(place: RepoCache) -> Iterator[Blob]:
-    for path in _listed(place.blobs):
+    for path in listed(place.blobs):
         kind, checksum = _kind(path.name)
-        found = _status(path)
+        found = status_of(path)
         if found is not None and not stat.S_ISREG(found.st_mode):
             kind, checksum = "other", ""
         yield Blob(path, kind, checksum, _inode(found), found.st_size if found else 0, path.is_symlink())
+
+
+def kind_of(name: str) -> Kind:
+    """What a file of a folder `blobs` is, by its name."""
+    return _kind(name)[0]
 
 
 def _kind(name: str) -> tuple[Kind, str]:
@@ -165,7 +171,7 @@ def _kind(name: str) -> tuple[Kind, str]:
 
 def _refs(place: RepoCache) -> dict[Path, str]:
     found = {}
-    for path in (place.folder / "refs").rglob("*"):
+    for path in below(place.folder / "refs"):
         try:
             if path.is_file():
                 with path.open("rb") as file:
@@ -186,9 +192,9 @@ def shared_store(cache: Path) -> dict[Path, int]:
     except (OSError, UnicodeDecodeError):
         marked = False
     found = {}
-    for folder in _listed(root) if marked else ():
-        for path in _listed(folder):
-            status = _status(path, follow=False)
+    for folder in listed(root) if marked else ():
+        for path in listed(folder):
+            status = status_of(path, follow=False)
             if status is not None and stat.S_ISREG(status.st_mode) and is_payload(path):
                 found[path] = status.st_size
     return found
@@ -202,47 +208,30 @@ def is_payload(path: Path) -> bool:
 def shared_links(cache: Path) -> dict[Inode, set[Path]]:
     """The links of all repositories of a cache, of models or of anything else, that lead to some content: Inode -> links."""
     found: dict[Inode, set[Path]] = {}
-    for folder in _listed(cache):
+    for folder in listed(cache):
         if "--" not in folder.name:
             continue
-        for path in _listed(folder / "blobs"):
-            if path.is_symlink() and (inode := _inode(_status(path))) is not None:
+        for path in listed(folder / "blobs"):
+            if path.is_symlink() and (inode := _inode(status_of(path))) is not None:
                 found.setdefault(inode, set()).add(path)
     return found
 
 
 def inode_of(path: Path) -> Inode | None:
     """The content that a path leads to; None if it leads nowhere."""
-    return _inode(_status(path))
+    return _inode(status_of(path))
 
 
 def disk_bytes(paths: Iterable[Path]) -> int:
     """What the contents that some paths lead to take; each content counts once."""
     found = {}
     for path in paths:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        found[status.st_dev, status.st_ino] = status.st_size
+        if (status := status_of(path)) is not None:
+            found[status.st_dev, status.st_ino] = status.st_size
     return sum(found.values())
 
 
 # ---- inside
-
-
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _status(path: Path, follow: bool = True) -> os.stat_result | None:
-    try:
-        return path.stat() if follow else path.lstat()
-    except OSError:
-        return None
 
 
 def _inode(status: os.stat_result | None) -> Inode | None:

@@ -16,6 +16,7 @@ from localllm.errors import CorruptFileError, DownloadCancelledError, HubError, 
 from localllm.hub.client import HubClient
 from localllm.hub.layout import RepoCache, checksum, free_bytes, locked, unusable
 from localllm.hub.listing import Listing, RepoFile
+from localllm.hub.options import check_kind, check_whole
 from localllm.hub.partial import Partial, hash_file, no_room, remove_partial
 from localllm.hub.progress import CancelToken, Meter, Progress, ProgressCallback, RateCap
 
@@ -36,6 +37,9 @@ class DownloadOptions:
         rate_cap: RateCap or None, shared by whatever has the same one.
         parallel: int, files at once.
         segment_bytes: int, asked for at once: front servers refuse more than 50 GB in one answer.
+
+    Raises:
+        InvalidRequestError: An option of another type, or out of its range.
     """
 
     recheck: bool = True
@@ -44,6 +48,13 @@ class DownloadOptions:
     rate_cap: RateCap | None = None
     parallel: int = 4
     segment_bytes: int = 32 << 30
+
+    def __post_init__(self) -> None:
+        for name in ("recheck", "check_disk"):
+            check_kind(name, getattr(self, name), bool)
+        for name, least in (("margin_bytes", 0), ("parallel", 1), ("segment_bytes", 1)):
+            check_whole(name, getattr(self, name), least)
+        check_kind("rate_cap", self.rate_cap, RateCap, type(None))
 
 
 def download(
@@ -120,7 +131,7 @@ def download_all(
         _check_room(place, listing.repo, _missing_bytes(place, listing.commit, files), options)
     told = _one_at_a_time(progress)
     stop = CancelToken()
-    with cancel.calling(stop.cancel), ThreadPoolExecutor(max(1, options.parallel), "localllm-download") as pool:
+    with cancel.calling(stop.cancel), ThreadPoolExecutor(options.parallel, "localllm-download") as pool:
         tasks = [_Download(client, place, listing.commit, file, options, told, stop) for file in files]
         running = [pool.submit(task.run) for task in tasks]
         try:
@@ -227,7 +238,9 @@ class _Download:
         kept, found = self.place.aside(self.checksum), ""
         for last in (False, True):
             path = self.place.partial(self.checksum)
-            with contextlib.closing(Partial(path, self.file, self.checksum, self.cancel, self._tell_checking)) as partial:
+            with contextlib.closing(
+                Partial(path, self.file, self.checksum, self.commit, self.cancel, self._tell_checking)
+            ) as partial:
                 if self.options.check_disk:
                     _check_room(self.place, self.name, self.file.n_bytes - partial.n_bytes, self.options)
                 self._fill(partial)

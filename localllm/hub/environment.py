@@ -7,8 +7,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from localllm.errors import AccessDeniedError, InvalidRequestError
+from localllm.hub.options import check_kind
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
+_MAX_TOKEN_CHARACTERS = 4096
 _TRUE = {"1", "ON", "YES", "TRUE"}
 
 
@@ -27,7 +29,14 @@ def endpoint(value: str | None = None) -> str:
     source = "endpoint" if value is not None else "HF_ENDPOINT"
     try:
         parts = urlsplit(chosen)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        sound = (
+            isinstance(chosen, str)
+            and chosen.isprintable()
+            and " " not in chosen
+            and parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+        )
     except ValueError:
         sound = False
     if not sound:
@@ -38,20 +47,25 @@ def endpoint(value: str | None = None) -> str:
 
 
 def offline(value: bool | None = None) -> bool:
-    """Whether the network is forbidden: `value`, else HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE."""
+    """Whether the network is forbidden: `value`, else HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE.
+
+    Raises:
+        InvalidRequestError: It is neither True, False nor None.
+    """
+    check_kind("offline", value, bool, type(None))
     return value if value is not None else flag("HF_HUB_OFFLINE") or flag("TRANSFORMERS_OFFLINE")
 
 
 def home() -> Path:
     """HF_HOME, else `huggingface` in XDG_CACHE_HOME, else ~/.cache/huggingface."""
     given = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return _expanded(given)
+    return expanded(os.path.expandvars(given), "HF_HOME")
 
 
 def cache_folder() -> Path:
     """Where downloaded repositories are kept: HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else `hub` in `home()`."""
     given = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    return _expanded(given) if given else home() / "hub"
+    return expanded(os.path.expandvars(given), "HF_HUB_CACHE") if given else home() / "hub"
 
 
 def implicit_token() -> str | None:
@@ -65,10 +79,11 @@ def implicit_token() -> str | None:
     if os.environ.get("HF_TOKEN", "").strip():
         return checked_token(os.environ["HF_TOKEN"], "HF_TOKEN")
     given = os.environ.get("HF_TOKEN_PATH")
-    path = _expanded(given) if given else home() / "token"
+    path = expanded(os.path.expandvars(given), "HF_TOKEN_PATH") if given else home() / "token"
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_TOKEN_CHARACTERS)
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error.strerror
@@ -90,5 +105,17 @@ def checked_token(token: str, source: str) -> str:
     return stripped
 
 
-def _expanded(path: str) -> Path:
-    return Path(os.path.expandvars(path)).expanduser()
+def expanded(path: str, source: str) -> Path:
+    """A path of the environment or of the user, with the home folder in place of "~".
+
+    Args:
+        path: str.
+        source: str, where it is from.
+
+    Raises:
+        InvalidRequestError: There is no such home.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InvalidRequestError(f"{source}: nobody knows which folder the '~' in {path!r} is; write the whole path") from None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from localllm.hub.layout import RepoCache
 from localllm.hub.listing import Listing, RepoFile
+from localllm.hub.looking import below, listed, status_of
 from localllm.hub.paths import is_commit
 from localllm.hub.sets import FileSet, file_sets
 
@@ -39,10 +41,8 @@ class Foreign:
 
 def repositories(cache: Path) -> list[str]:
     """The names of all repositories of models in a cache."""
-    try:
-        names = sorted(path.name for path in cache.iterdir() if path.name.startswith(_PREFIX) and path.is_dir())
-    except OSError:  # no cache, or none that may be read: then nothing in it can be used
-        return []
+    # No cache, or none that may be read, is an empty one: nothing in it can be used.
+    names = [path.name for path in listed(cache) if path.name.startswith(_PREFIX) and path.is_dir()]
     return [name[len(_PREFIX) :].replace("--", "/", 1) for name in names]
 
 
@@ -75,29 +75,33 @@ def snapshot_files(place: RepoCache, commit: str) -> tuple[RepoFile, ...]:
     for folder, _, names in os.walk(snapshot):
         for name in names:
             path = Path(folder, name)
-            if name.lower().endswith(".gguf") and path.is_file() and len(found) < _MAX_FILES:
-                found.append(_file(path, path.relative_to(snapshot).as_posix()))
+            if name.lower().endswith(".gguf") and len(found) < _MAX_FILES:
+                found += _files(path, path.relative_to(snapshot).as_posix())
     return tuple(sorted(found, key=lambda file: file.path))
 
 
-def _file(path: Path, name: str) -> RepoFile:
-    """What the cache tells of a file: the name of its blob is the checksum of the content."""
-    blob = path.readlink().name if path.is_symlink() else ""
+def _files(path: Path, name: str) -> list[RepoFile]:
+    """What the cache tells of a file, if it is one: the name of its blob is the checksum of the content."""
+    status = status_of(path)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return []
+    try:
+        blob = path.readlink().name
+    except OSError:  # it is no link, or no longer there
+        blob = ""
     is_sum = len(blob) == 64 and all(digit in "0123456789abcdef" for digit in blob)
-    return RepoFile(name, path.stat().st_size, blob if is_commit(blob) else "", blob if is_sum else None)
+    return [RepoFile(name, status.st_size, blob if is_commit(blob) else "", blob if is_sum else None)]
 
 
 def _commits(place: RepoCache) -> list[str]:
     """All snapshots, the newest first."""
-    try:
-        found = [path for path in (place.folder / "snapshots").iterdir() if is_commit(path.name) and path.is_dir()]
-    except OSError:
-        return []
-    return [path.name for path in sorted(found, key=lambda path: (-path.stat().st_mtime, path.name))]
+    found = [(path.name, status_of(path)) for path in listed(place.folder / "snapshots") if is_commit(path.name)]
+    dates = {name: status.st_mtime for name, status in found if status is not None and stat.S_ISDIR(status.st_mode)}
+    return sorted(dates, key=lambda name: (-dates[name], name))
 
 
 def _refs(place: RepoCache) -> dict[str, str]:
     """The commits of branches and tags that the cache knows."""
     root = place.folder / "refs"
-    names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
+    names = [path.relative_to(root).as_posix() for path in below(root) if path.is_file()]
     return {name: commit for name in names if (commit := place.read_ref(name)) is not None}

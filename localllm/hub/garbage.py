@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localllm.errors import InvalidRequestError
 from localllm.hub.contents import disk_bytes
-from localllm.hub.inventory import Entry, models_here
+from localllm.hub.entry import Entry
+from localllm.hub.inventory import models_here
+from localllm.hub.options import check_number, check_whole
 from localllm.hub.removal import InUse, carry_out, used_file
 from localllm.hub.removal_plan import RemovalPlan, Sweep, files_of, planned
 from localllm.hub.store import Store
+
+_LONGEST_SECONDS = 1e30
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,9 @@ def gc(
     dry_run: bool = False,
     in_use: InUse | None = None,
 ) -> Collected:
-    """Removes older commits of branches, what interrupted downloads left and contents that nothing leads to; then, if limits are
-    given, models that were not used for long. Never what is pinned, in use, being downloaded, or was brought by other programs.
+    """Removes older commits of branches, what interrupted downloads and killed programs left and contents that nothing leads to;
+    then, if limits are given, models that were not used for long. Never what is pinned, in use, being downloaded or written, or
+    was brought by other programs.
 
     Args:
         store: Store.
@@ -59,12 +63,13 @@ def gc(
         in_use: tells whether a program uses a file; None: none does.
 
     Raises:
-        InvalidRequestError: A limit is negative.
+        InvalidRequestError: A limit is no number, less than 0 or without end.
         HubError: The cache or the folder of records cannot be written.
     """
-    for name, limit in (("max_bytes", max_bytes), ("older_than_seconds", older_than_seconds)):
-        if limit is not None and limit < 0:
-            raise InvalidRequestError(f"{name} must not be negative, but is {limit}")
+    if max_bytes is not None:
+        check_whole("max_bytes", max_bytes, 0)
+    if older_than_seconds is not None:
+        check_number("older_than_seconds", older_than_seconds, most=_LONGEST_SECONDS, zero=True)
     if dry_run:
         return _plan(store, max_bytes, older_than_seconds, partials, in_use)
     with store.changing():

@@ -134,6 +134,11 @@ class Header:
         return min(_count(self.get("nextn_predict_layers")), self.block_count)
 
     @functools.cached_property
+    def has_mtp(self) -> bool:
+        """Whether the file holds layers that predict further tokens, and those that they stand on."""
+        return self.kind == "model" and self.n_layer_nextn > 0 and any(".nextn." in tensor.name for tensor in self.tensors)
+
+    @functools.cached_property
     def modalities(self) -> frozenset[str]:
         """What a projector turns into embeddings ("image", "audio") or makes of them ("speech"); empty for other files."""
         if self.kind != "projector":

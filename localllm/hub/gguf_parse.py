@@ -15,6 +15,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from localllm.errors import ModelFileError
@@ -43,6 +44,7 @@ _RANGE_ENDS = (1 << 18, 1 << 20, 1 << 22, *range(1 << 24, MAX_HEADER_BYTES + 1, 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _SCALAR_READERS = {kind: struct.Struct("<" + code) for kind, code in _SCALARS.items()}
 _STRING, _ARRAY = 8, 9
+_MAGIC = b"GGUF"
 _ENTRIES = {n: struct.Struct(f"<{n}QIQ") for n in range(1, MAX_DIMENSIONS + 1)}  # of a tensor: dimensions, type, offset
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _PADDING = re.compile(rb"\[PAD\d*\]")  # what converters append to a vocabulary to get a round number of embeddings
@@ -94,6 +96,15 @@ class Parsed:
     tensors: tuple[TensorInfo, ...]
     data_offset_bytes: int
     tokens_hash: str
+
+
+def begins_as_gguf(path: Path) -> bool:
+    """Whether a file begins with the mark of GGUF; also True for one that cannot be read, of which nothing is known."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return True
 
 
 def parse(read: ReadRange, total_bytes: int, path: str) -> Parsed:

@@ -2,86 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
-import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
-from localllm.errors import HubError, InvalidRequestError, LocalLLMError, ModelError, ModelNotFoundError
+from localllm.errors import HubError, InvalidRequestError, ModelError, ModelNotFoundError
 from localllm.hub import ollama
-from localllm.hub.catalog import Aliases, home
-from localllm.hub.contents import Contents, Inode, contents, disk_bytes, inode_of
+from localllm.hub.catalog import home
+from localllm.hub.contents import Inode, contents, disk_bytes, inode_of
+from localllm.hub.entry import Entry, State, local_entry
 from localllm.hub.foreign import Foreign, repositories, sets_in
 from localllm.hub.gguf import read_header
+from localllm.hub.gguf_parse import begins_as_gguf
+from localllm.hub.interrupted import Interrupted, interrupted, same_set
 from localllm.hub.layout import RepoCache
+from localllm.hub.looking import below, status_of
 from localllm.hub.manifest import Manifest
+from localllm.hub.meaning import is_meant, of_hub, told_apart, with_aliases
 from localllm.hub.names import parse_name
 from localllm.hub.paths import checked_path
-from localllm.hub.reference import EMBEDDED, Reference, parse_reference
+from localllm.hub.reference import EMBEDDED, Reference
+from localllm.hub.remedy import with_remedy
 from localllm.hub.resolve import expand, resolve
 from localllm.hub.store import Store, is_sound
 
-logger = logging.getLogger("localllm.hub")
-
-State = Literal["complete", "superseded", "broken", "partial", "foreign", "embedded", "ollama", "local"]
 _OPTIMIZED = "optimized"
 PARENT = "localllm.parent.name"  # metadata of what was made for this machine
-_COMMIT_DIGITS = 12
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One model on this machine.
-
-    Attributes:
-        reference: str, what to write to get this model and no other.
-        state: "complete"; "superseded" (complete, but the branch means a newer commit, which is here, too); "broken" (files are
-            missing or of a wrong size, or the record is damaged); "partial" (what an interrupted download left); "foreign"
-            (brought by another program, whole by its names and headers); "embedded" (in a Python package); "ollama"; "local" (a
-            file that is known by an alias, or was optimized for this machine).
-        path: Path of the (first) file, or of the damaged record; None for partial downloads.
-        n_bytes: int, size of all its files, companions included, as far as it is known.
-        disk_bytes: int, that they take on the disk now; what several names lead to counts once.
-        quantization: str, "" if it is not known.
-        repo, revision, commit: str, where it is from; "" if from no repository.
-        pulled_at: float, seconds since the epoch; None if it is not known.
-        used_at: float, when it was used last, as far as is known.
-        pinned: bool.
-        aliases: the user's names for it.
-        companions: paths of its projector and draft in the repository.
-        problem: str, what is wrong with it, one sentence; "" if nothing.
-        parent: str, the model that it was made from for this machine; "" for all others.
-        manifest: Manifest, its record; None if it has none.
-        foreign: Foreign, for what other programs brought.
-    """
-
-    reference: str
-    state: State
-    path: Path | None
-    n_bytes: int
-    disk_bytes: int
-    quantization: str = ""
-    repo: str = ""
-    revision: str = ""
-    commit: str = ""
-    pulled_at: float | None = None
-    used_at: float | None = None
-    pinned: bool = False
-    aliases: tuple[str, ...] = ()
-    companions: tuple[str, ...] = ()
-    problem: str = ""
-    parent: str = ""
-    manifest: Manifest | None = field(default=None, repr=False)
-    foreign: Foreign | None = field(default=None, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for programs."""
-        names = [each.name for each in dataclasses.fields(self) if each.name not in ("manifest", "foreign")]
-        return {name: getattr(self, name) for name in names} | {"path": str(self.path) if self.path else None}
 
 
 def models_here(store: Store) -> tuple[Entry, ...]:
@@ -89,7 +38,7 @@ def models_here(store: Store) -> tuple[Entry, ...]:
     recorded = _recorded(store)
     manifests = [one.manifest for one in recorded if one.manifest is not None]
     others = [*_damaged(store), *_in_cache(store.cache, manifests), *_embedded(), *_ollama(), *_optimized()]
-    return _with_aliases(store, _told_apart([*recorded, *others]))
+    return with_aliases(store, [with_remedy(one) for one in told_apart(store, [*recorded, *others])])
 
 
 def superseded(manifests: Sequence[Manifest]) -> list[Manifest]:
@@ -122,7 +71,7 @@ def entries_of(store: Store, reference: str | os.PathLike[str], entries: Sequenc
     """
     entries = models_here(store) if entries is None else entries
     found = expand(reference)
-    meant = [one for one in entries if _is_meant(one, found)] if found.source != "hub" else _of_hub(store, found, entries)
+    meant = [one for one in entries if is_meant(one, found)] if found.source != "hub" else of_hub(store, found, entries)
     if not meant:
         raise ModelNotFoundError(errno.ENOENT, "is not on this machine; localllm list shows what is", os.fspath(reference))
     return meant
@@ -174,18 +123,17 @@ def pin(store: Store, reference: str | os.PathLike[str], pinned: bool = True) ->
 
 
 def _recorded(store: Store) -> list[Entry]:
-    manifests = store.manifests()
+    manifests = store.manifests(log=False)  # the damaged ones are entries, too
     old = {one.key for one in superseded(manifests)}
     return [_entry(store, one, one.key in old) for one in manifests]
 
 
 def _entry(store: Store, manifest: Manifest, is_old: bool) -> Entry:
-    missing = manifest.missing()
-    lacking = ", ".join(file.path for file in missing[:4])
+    problem = _problem_of(manifest)
     names = [manifest.place.pointer(manifest.commit, kept.file.path) for kept in manifest.files]
     return Entry(
         reference=manifest.reference,
-        state="broken" if missing else "superseded" if is_old else "complete",
+        state="broken" if problem else "superseded" if is_old else "complete",
         path=manifest.first("model"),
         n_bytes=manifest.n_bytes,
         disk_bytes=disk_bytes(names),
@@ -197,9 +145,19 @@ def _entry(store: Store, manifest: Manifest, is_old: bool) -> Entry:
         used_at=store.last_used(manifest),
         pinned=manifest.pinned,
         companions=(*manifest.paths("projector"), *manifest.paths("draft")),
-        problem=f"{len(missing)} of its {len(names)} files are missing or of a wrong size: {lacking}." if missing else "",
+        problem=problem,
         manifest=manifest,
     )
+
+
+def _problem_of(manifest: Manifest) -> str:
+    """What a look at sizes and first bytes shows; "" if nothing is wrong."""
+    if missing := manifest.missing():
+        lacking = ", ".join(file.path for file in missing[:4])
+        return f"{len(missing)} of its {len(manifest.files)} files are missing or of a wrong size: {lacking}."
+    paths = [(kept.file.path, manifest.place.pointer(manifest.commit, kept.file.path)) for kept in manifest.files]
+    damaged = [name for name, path in paths if not begins_as_gguf(path)]
+    return f"{damaged[0]} is damaged: it does not begin as a GGUF file." if damaged else ""
 
 
 def _damaged(store: Store) -> list[Entry]:
@@ -220,12 +178,15 @@ def _in_cache(cache: Path, manifests: Sequence[Manifest]) -> Iterator[Entry]:
             continue  # no name that the Hub would give
         found = [one for one in sets_in(place) if all(_is_safe(file.path) for file in one.files.files)]
         beside = [one for one in found if one.files.name.role in ("mmproj", "draft")]
+        loose = interrupted(contents(place), {checksum for folder, checksum in kept if folder == inode_of(place.folder)})
         for one in found:
             if one.files.name.role == "model" and _file_key(place, one.commit, one.files.path) not in known:
-                yield _foreign(one, tuple(other.files.path for other in beside if other.commit == one.commit))
-        loose = _loose(contents(place), {checksum for folder, checksum in kept if folder == inode_of(place.folder)})
-        if loose is not None:
-            yield loose
+                entry = _foreign(one, tuple(other.files.path for other in beside if other.commit == one.commit))
+                rest = next((rest for rest in loose if entry.state == "partial" and _is_rest(rest, one)), None)
+                if rest is not None:
+                    loose.remove(rest)
+                yield entry if rest is None else _with_rest(entry, rest)
+        yield from (_loose(place, rest) for rest in loose)
 
 
 def _paths(manifest: Manifest) -> list[str]:
@@ -254,7 +215,7 @@ def _foreign(found: Foreign, beside: tuple[str, ...]) -> Entry:
         state, problem = "partial", f"{len(found.files.missing)} of its {found.files.n_expected} files are missing."
     elif not is_sound(found):
         state, problem = "broken", "Its header is damaged, or is not that of a model."
-    dates = [path.stat() for path in names if path.exists()]
+    dates = [status for path in names if (status := status_of(path)) is not None]
     return Entry(
         reference=str(Reference("hub", found.place.repo, revision, tag, "" if tag else found.files.path)),
         state=state,
@@ -273,15 +234,32 @@ def _foreign(found: Foreign, beside: tuple[str, ...]) -> Entry:
     )
 
 
-def _loose(found: Contents, kept: set[str]) -> Entry | None:
-    """What interrupted downloads of a repository left that no record claims; of which files of it nobody can tell."""
-    loose = [one for one in found.blobs if one.kind in ("partial", "unlocked") and one.checksum and one.checksum not in kept]
-    sums = {one.checksum for one in loose}
-    if not sums:
-        return None
-    n_bytes = disk_bytes(one.path for one in loose)
-    problem = f"{len(sums)} files of it came in part; pull it again, and what came is continued."
-    return Entry(found.place.repo, "partial", None, n_bytes, n_bytes, repo=found.place.repo, problem=problem)
+def _is_rest(rest: Interrupted, found: Foreign) -> bool:
+    return rest.commit == found.commit and same_set(rest.path, found.files.path)
+
+
+def _with_rest(entry: Entry, rest: Interrupted) -> Entry:
+    return dataclasses.replace(
+        entry, n_bytes=entry.n_bytes + rest.n_bytes, disk_bytes=entry.disk_bytes + rest.n_bytes, interrupted=rest
+    )
+
+
+def _loose(place: RepoCache, rest: Interrupted) -> Entry:
+    """What came in part of files of which no snapshot has anything."""
+    n_files = len(rest.checksums)
+    name = parse_name(rest.path)
+    return Entry(
+        reference=f"{place.repo}/{rest.path}@{rest.commit}",  # told apart later
+        state="partial",
+        path=None,
+        n_bytes=rest.n_bytes,
+        disk_bytes=rest.n_bytes,
+        quantization=name.tag if name.role == "model" else "",
+        repo=place.repo,
+        commit=rest.commit,
+        problem=f"{n_files} files of it came in part." if n_files > 1 else "A file of it came in part.",
+        interrupted=rest,
+    )
 
 
 def _embedded() -> Iterator[Entry]:
@@ -290,7 +268,7 @@ def _embedded() -> Iterator[Entry]:
             path = resolve(name)
         except ModelError:  # not installed
             continue
-        n_bytes = path.stat().st_size
+        n_bytes = disk_bytes([path])
         yield Entry(name, "embedded", path, n_bytes, n_bytes, parse_name(path.name).tag)
 
 
@@ -304,7 +282,8 @@ def _ollama() -> Iterator[Entry]:
             continue
         paths = [found.model, *found.projectors, *found.adapters]
         companions = tuple(path.name for path in found.projectors)
-        used = found.model.stat().st_atime
+        status = status_of(found.model)
+        used = status.st_atime if status is not None else None
         yield Entry(
             f"ollama:{name}", "ollama", found.model, found.n_bytes, disk_bytes(paths), used_at=used, companions=companions
         )
@@ -316,92 +295,10 @@ def optimized_folder() -> Path:
 
 
 def _optimized() -> Iterator[Entry]:
-    for path in sorted(optimized_folder().rglob("*.gguf")):
-        if path.is_file():
-            try:
-                parent, problem = str(read_header(path).metadata.get(PARENT, "")), ""
-            except ModelError as error:
-                parent, problem = "", str(error)
-            yield dataclasses.replace(_local(path), parent=parent, problem=problem)
-
-
-def _local(path: Path, names: tuple[str, ...] = ()) -> Entry:
-    status = path.stat()
-    tag = parse_name(path.name).tag
-    return Entry(
-        str(path), "local", path, status.st_size, status.st_size, tag, pulled_at=status.st_mtime, used_at=status.st_atime,
-        aliases=names,
-    )  # fmt: skip
-
-
-# ---- names
-
-
-def _told_apart(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, each with a reference of its own: by its commit, and by its file where that does not suffice."""
-    taken: set[str] = set()
-    result = []
-    for one in entries:
-        choices = [one.reference]
-        if one.manifest is not None or one.foreign is not None:
-            path = one.manifest.paths("model")[0] if one.manifest else one.foreign.files.path if one.foreign else ""
-            endpoint = one.manifest.endpoint if one.manifest else ""
-            at = one.commit[:_COMMIT_DIGITS]
-            named = "" if one.revision == "main" else one.revision
-            for revision, tag, file in ((at, one.quantization, ""), (named, "", path), (at, "", path)):
-                choices.append(str(Reference("hub", one.repo, revision, tag, file, endpoint)))
-        chosen = next((choice for choice in choices if choice not in taken), choices[-1])
-        taken.add(chosen)
-        result.append(dataclasses.replace(one, reference=chosen))
-    return result
-
-
-def _with_aliases(store: Store, entries: list[Entry]) -> tuple[Entry, ...]:
-    """The entries with the user's names for them, and files that are known by such a name only."""
-    try:
-        aliases = Aliases().all()
-    except HubError as error:
-        logger.warning("%s", error)
-        return tuple(entries)
-    for name in aliases:
+    for path in sorted(path for path in below(optimized_folder()) if path.suffix == ".gguf" and path.is_file()):
         try:
-            found = expand(name)
-            meant = [one for one in entries if _is_meant(one, found)] if found.source != "hub" else _of_hub(store, found, entries)
-            if not meant and found.source == "path":
-                entries.append(_local(resolve(found.name)))
-                meant = entries[-1:]
-        except (LocalLLMError, OSError) as error:
-            logger.warning("the name %s is passed over: %s", name, error)
-            continue
-        if meant:
-            at = entries.index(meant[0])
-            entries[at] = dataclasses.replace(meant[0], aliases=(*meant[0].aliases, name))
-    return tuple(entries)
-
-
-def _of_hub(store: Store, reference: Reference, entries: Sequence[Entry]) -> list[Entry]:
-    """Those with records that a reference of the Hub means; else those of other programs; else interrupted downloads."""
-    by_key = {one.manifest.key: one for one in entries if one.manifest is not None}
-    found = [by_key[one.key] for one in store.find_manifests(reference) if one.key in by_key]
-    if not found:
-        by_name = {(one.commit, one.foreign.files.path): one for one in entries if one.foreign is not None and not one.manifest}
-        meant = [by_name.get((one.commit, one.files.path)) for one in store.find_foreigns(reference)]
-        found = [one for one in meant if one is not None and one.repo.lower() == reference.name.lower()]
-    if not found and not (reference.tag or reference.file or reference.revision):
-        found = [one for one in entries if one.state == "partial" and one.repo.lower() == reference.name.lower()]
-    return found
-
-
-def _is_meant(entry: Entry, reference: Reference) -> bool:
-    """Whether a reference to something else than the Hub means an entry."""
-    if reference.source == "path":
-        try:
-            return entry.path is not None and Path(reference.name).expanduser().samefile(entry.path)
-        except (OSError, RuntimeError, ValueError):
-            return False
-    if entry.state == "embedded":
-        return (reference.source, reference.name.lower()) == ("name", entry.reference)
-    if entry.reference.startswith("ollama:"):
-        own = parse_reference(entry.reference)
-        return (reference.source, reference.name, reference.tag or "latest") == ("ollama", own.name, own.tag)
-    return False
+            parent, problem = str(read_header(path).metadata.get(PARENT, "")), ""
+        except ModelError as error:
+            parent, problem = "", str(error)
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            yield dataclasses.replace(local_entry(path), parent=parent, problem=problem)

@@ -24,6 +24,7 @@ from pathlib import Path
 from localllm.errors import HubError
 from localllm.hub import environment
 from localllm.hub.listing import RepoFile
+from localllm.hub.looking import status_of
 from localllm.hub.paths import checked_blob, checked_commit, checked_path, checked_repo, checked_revision
 from localllm.hub.progress import CancelToken
 
@@ -160,8 +161,8 @@ class RepoCache:
         pointer.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.blobs / f".link-{secrets.token_hex(8)}"
         try:
-            _link(blob, pointer, temporary)
-            temporary.replace(pointer)
+            # Only what may go is ever named `temporary`: where no link can be made, the content itself moves in one step.
+            (temporary if _linked(blob, pointer, temporary) else blob).replace(pointer)
         finally:
             temporary.unlink(missing_ok=True)
         return pointer
@@ -194,24 +195,14 @@ def locked(path: Path, cancel: CancelToken, waiting: Callable[[], None]) -> Iter
         cancel: ends waiting.
         waiting: called again and again while somebody else has it.
     """
-    import filelock
-
-    lock: filelock.BaseFileLock = filelock.FileLock(path, mode=_LOCK_MODE)
-    while True:
+    cancel.check()
+    lock = _acquired(path, _LOCK_POLL_SECONDS)
+    while lock is None:
+        waiting()
         cancel.check()
-        try:
-            lock.acquire(timeout=_LOCK_POLL_SECONDS)
-            break
-        except filelock.Timeout:
-            waiting()
-        except NotImplementedError:  # a file system without flock: as the Hub's client does it
-            lock = filelock.SoftFileLock(path, mode=_LOCK_MODE)
-        except OSError as error:
-            raise unusable(path.parent, error) from None
-    try:
+        lock = _acquired(path, _LOCK_POLL_SECONDS)
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
@@ -221,46 +212,60 @@ def locked_if_free(path: Path) -> Iterator[bool]:
     Args:
         path: from `RepoCache.lock`.
     """
-    import filelock
-
-    lock: filelock.BaseFileLock = filelock.FileLock(path, mode=_LOCK_MODE)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(blocking=False)
-        except NotImplementedError:  # as in `locked`
-            lock = filelock.SoftFileLock(path, mode=_LOCK_MODE)
-            lock.acquire(blocking=False)
-    except filelock.Timeout:
+    lock = _acquired(path, 0)
+    if lock is None:
         yield False
         return
+    with lock:
+        yield True
+
+
+def is_free(place: RepoCache, name: str) -> bool:
+    """Whether nobody writes a blob now. A lock that was never taken, or cannot be, is not made for asking."""
+    if not name or not os.access(place.lock(name), os.W_OK):
+        return True
+    with locked_if_free(place.lock(name)) as free:
+        return free
+
+
+def _acquired(path: Path, patience_seconds: float) -> contextlib.AbstractContextManager[object] | None:
+    """A lock that is held until its end as a context; None if somebody else has it all the time.
+
+    Raises:
+        HubError: It cannot be taken by anybody.
+    """
+    import filelock
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The second is for file systems without flock, as the Hub's client does it.
+        for kind in (filelock.FileLock, filelock.SoftFileLock):
+            with contextlib.suppress(NotImplementedError):
+                return kind(path, mode=_LOCK_MODE).acquire(timeout=patience_seconds)
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(path))
+    except filelock.Timeout:
+        return None
     except OSError as error:
         raise unusable(path.parent, error) from None
-    try:
-        yield True
-    finally:
-        lock.release()
 
 
 def _n_bytes(path: Path) -> int | None:
     """Size of the regular file that a path leads to; None if it leads to none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    found = status_of(path)
+    return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
 
 
-def _link(blob: Path, pointer: Path, temporary: Path) -> None:
-    """Makes `temporary` what is to become `pointer`; made elsewhere, so that no snapshot ever holds half of something."""
+def _linked(blob: Path, pointer: Path, temporary: Path) -> bool:
+    """Makes `temporary` what is to become `pointer`; made elsewhere, so that no snapshot ever holds half of something. False, and
+    nothing is made, if the blob itself has to move there."""
     if not environment.flag("HF_HUB_DISABLE_SYMLINKS"):
         with contextlib.suppress(OSError):
             temporary.symlink_to(os.path.relpath(blob, pointer.parent))
-            return
+            return True
     with contextlib.suppress(OSError):
         temporary.hardlink_to(blob.resolve())
-        return
-    if blob.is_symlink():
-        shutil.copyfile(blob, temporary)
-    else:
-        blob.replace(temporary)
+        return True
+    if not blob.is_symlink():
+        return False
+    shutil.copyfile(blob, temporary)
+    return True

@@ -15,6 +15,7 @@ from localllm.hub.download import DownloadOptions
 from localllm.hub.memory import ContextOptions
 from localllm.hub.plan import PlanOptions
 from localllm.hub.progress import CancelToken, ProgressCallback
+from localllm.hub.remedy import absence
 from localllm.hub.resolve import expand, resolve
 from localllm.hub.store import Store
 
@@ -32,6 +33,7 @@ def locate(
     options: DownloadOptions | None = None,
     progress: ProgressCallback | None = None,
     cancel: CancelToken | None = None,
+    token: str | None = None,
 ) -> Path:
     """The (first) file of a model; one of the Hub is fetched unless it is here. What is here costs no request.
 
@@ -39,10 +41,11 @@ def locate(
         reference: whatever `resolve` takes.
         store: Store; None: the user's.
         download: bool, whether it may be fetched.
-        offline: bool, never ask the network; None: what HF_HUB_OFFLINE says.
+        offline: bool, never ask the network, or ask it whatever HF_HUB_OFFLINE says; None: what that says.
         context: ContextOptions that a quantization is chosen for, where the reference names none.
         machine: gives the Machine that it is chosen for, when that is needed; None: see `PlanOptions`.
         options, progress, cancel: see `pull`.
+        token: str, for the Hub that the reference means; None: HF_TOKEN and so on, as for `pull`.
 
     Raises:
         OfflineError: It would have to be fetched, but offline mode is on.
@@ -57,13 +60,17 @@ def locate(
     if path is not None:
         return path
     if environment.offline(offline):
-        raise OfflineError(f"{found} is not on this machine, and offline mode is on; switch it off to fetch it")
+        raise OfflineError(f"{found} {absence(store, found)}, and offline mode is on; switch it off to fetch it")
     if not download:
         raise ModelNotFoundError(
-            errno.ENOENT, f"{found} is not on this machine; fetch it with: localllm pull {found}", os.fspath(reference)
+            errno.ENOENT, f"{absence(store, found)}; fetch it with: localllm pull {found}", os.fspath(reference)
         )
+    from localllm.hub.client import HubClient, client_for
     from localllm.hub.pull import pull
 
     logger.info("%s is not on this machine: fetching it", found)
     plans = PlanOptions(context=context or ContextOptions(), machine=machine() if machine else None)
-    return pull(reference, store=store, options=plans, download=options, progress=progress, cancel=cancel).path
+    endpoint = found.endpoint
+    with client_for(endpoint, offline) if token is None else HubClient(endpoint or None, token, offline) as client:
+        pulled = pull(reference, client=client, store=store, options=plans, download=options, progress=progress, cancel=cancel)
+    return pulled.path

@@ -5,19 +5,24 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from localllm.errors import CorruptFileError, LocalLLMError
+from localllm.hub import environment
 from localllm.hub.layout import RepoCache
-from localllm.hub.listing import Listing, RepoFile
+from localllm.hub.listing import Listing, RepoFile, is_size
 from localllm.hub.paths import checked_blob, checked_commit, checked_path, checked_repo, checked_revision
+from localllm.hub.plain_json import parsed
 
 KeptRole = Literal["model", "projector", "draft"]
 _VERSION = 1
 _MAX_BYTES = 4 << 20
 _KEY_DIGITS = 12
+_YEAR_10000 = 253_402_300_800  # seconds since the epoch, in UTC; what is later has no date
 
 
 @dataclass(frozen=True)
@@ -118,23 +123,28 @@ class Manifest:
             CorruptFileError: It is none, or of another version of this program.
             OSError: It cannot be read.
         """
+        if path.exists() and not path.is_file():  # whoever opens a pipe waits for ever
+            raise CorruptFileError(f"{path}: no record of a model (it is no file); take it away")
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
-        return cls.from_bytes(data, str(path))
+        try:
+            return cls.from_bytes(data)
+        except CorruptFileError as error:
+            raise CorruptFileError(f"{path}: {error}; remove it, and pull the model again") from error
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str) -> Manifest:
-        """The record that some bytes are; `name` is what an error calls them, a CorruptFileError."""
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """The record that some bytes are; a CorruptFileError says what else they are."""
         try:
             if len(data) > _MAX_BYTES:
                 raise ValueError("it is too large")
-            fields = json.loads(data)
+            fields = parsed(data)
             version = fields.pop("version", None)
             if version != _VERSION:
                 raise ValueError(f"it is of version {version!r}, this program knows {_VERSION}")
             return _checked(fields)
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError, LocalLLMError) as error:
-            raise CorruptFileError(f"{name}: no record of a model ({error}); remove it, and pull the model again") from error
+        except (AttributeError, KeyError, TypeError, ValueError, LocalLLMError) as error:
+            raise CorruptFileError(f"no record of a model ({error})") from error
 
 
 def _checked(fields: dict[str, Any]) -> Manifest:
@@ -142,22 +152,45 @@ def _checked(fields: dict[str, Any]) -> Manifest:
     files = tuple(_kept(one) for one in fields["files"])
     if not files or files[0].role != "model":
         raise ValueError("it names no model")
-    for name in ("tag", "endpoint", "asked", "template_sha256", "cache"):
-        if not isinstance(fields[name], str):
-            raise TypeError(f"{name} is no text")
+    for name in ("tag", "endpoint", "asked", "template_sha256"):
+        _check_text(name, fields[name])
+    if fields["endpoint"] and environment.endpoint(fields["endpoint"]) != fields["endpoint"]:
+        raise ValueError("endpoint is not written as an address without a slash at its end")
+    if fields["template_sha256"]:
+        checked_blob(fields["template_sha256"])
     checked_repo(fields["repo"])
     checked_revision(fields["revision"])
     checked_commit(fields["commit"])
     if not isinstance(fields["pinned"], bool):
         raise TypeError("pinned is neither true nor false")
-    return Manifest(**fields | {"files": files, "cache": Path(fields["cache"]), "pulled_at": float(fields["pulled_at"])})
+    changes = {"files": files, "cache": _folder(fields["cache"]), "pulled_at": _time(fields["pulled_at"])}
+    return Manifest(**fields | changes)
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is no text")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value):
+        raise ValueError(f"{name} holds a control character")
+
+
+def _folder(text: object) -> Path:
+    if not isinstance(text, str) or b"\0" in os.fsencode(text):
+        raise ValueError("cache is no path")
+    return Path(text)
+
+
+def _time(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _YEAR_10000:
+        raise ValueError(f"{value!r} is no time at which a model can have been pulled")
+    return float(value)
 
 
 def _kept(data: dict[str, Any]) -> KeptFile:
     file = RepoFile(**data["file"])
     if data["role"] not in get_args(KeptRole):
         raise ValueError(f"{data['role']!r} is no role")
-    if isinstance(file.n_bytes, bool) or not isinstance(file.n_bytes, int) or file.n_bytes < 0:
+    if not is_size(file.n_bytes):
         raise ValueError(f"{file.n_bytes!r} is no size")
     checked_path(file.path)
     checked_blob(file.oid)

@@ -15,6 +15,7 @@ from localllm.hub.compute import Batch, compute_bytes
 from localllm.hub.geometry import ROLLBACK, Geometry, Layer, geometry
 from localllm.hub.gguf import Header
 from localllm.hub.gguf_parse import TENSOR_TYPES
+from localllm.hub.options import check_kind, check_whole
 
 _CELLS = 256  # llama.cpp rounds the number of cells up to a multiple of this
 _BLOCKS = {name.lower(): (values, n_bytes) for name, values, n_bytes in TENSOR_TYPES.values()}
@@ -71,9 +72,9 @@ class ContextOptions:
             ("n_outputs", 0),
             ("n_rollback", 0),
         ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise InvalidRequestError(f"{name}: {value!r} is not an integer of at least {low}")
+            check_whole(name, getattr(self, name), low)
+        for name in ("flash_attention", "swa_full"):
+            check_kind(name, getattr(self, name), bool)
         for name in ("type_k", "type_v"):
             if getattr(self, name) not in KV_TYPES:
                 raise InvalidRequestError(f"{name}: {getattr(self, name)!r} is not one of {', '.join(KV_TYPES)}")

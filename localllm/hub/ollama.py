@@ -7,9 +7,9 @@ list of parameters are used, and no path is made of anything else.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from localllm.errors import CorruptFileError, ModelNotFoundError
+from localllm.hub.environment import expanded
+from localllm.hub.plain_json import parsed
 
 _HOST, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -66,8 +68,10 @@ class OllamaModel:
 def store_folder() -> Path:
     """Where Ollama keeps its models: OLLAMA_MODELS, else the user's own folder, else the service's."""
     if given := os.environ.get("OLLAMA_MODELS"):
-        return Path(given).expanduser()
-    own = Path.home() / ".ollama" / "models"
+        return expanded(given, "OLLAMA_MODELS")
+    own = Path("~/.ollama/models")
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        own = own.expanduser()
     return own if own.is_dir() or not _SERVICE_FOLDER.is_dir() else _SERVICE_FOLDER
 
 
@@ -226,8 +230,8 @@ def _bounded(path: Path, limit: int, manifest: Path) -> bytes:
 
 def _json(data: bytes, manifest: Path) -> Any:
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
+        return parsed(data)
+    except ValueError as error:
         raise _damaged(manifest, "it is no JSON") from error
 
 

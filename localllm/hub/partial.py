@@ -26,19 +26,24 @@ from typing import TYPE_CHECKING, Any
 
 from localllm.errors import DiskSpaceError, HubError
 from localllm.hub.layout import free_bytes
-from localllm.hub.listing import RepoFile
+from localllm.hub.listing import RepoFile, is_size, is_strong_etag
+from localllm.hub.names import is_safe_path
+from localllm.hub.paths import is_commit
+from localllm.hub.plain_json import parsed
 from localllm.hub.progress import CancelToken
 
 if TYPE_CHECKING:
     from localllm.hub.body import Validator
 
+RECORD = ".json"  # appended to the name of a partial file
 _VERSION = 1
 _CHECKPOINT_BYTES = 64 << 20
 _RECORDED_FROM_BYTES = 1 << 20  # what is smaller is hashed again in the end, which costs less
 _READ_BYTES = 1 << 20
+_MAX_RECORD_BYTES = 4 << 20
 _WATCHED_SECONDS = 60.0
 _WATCH_SECONDS = 3.0
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 Told = Callable[[int], None]
 
@@ -56,6 +61,7 @@ class Record:
         origin: str, who has sent the latest part; "" if it gave no strong ETag.
         etag: str, that ETag.
         checkpoints: sizes, and the hash of so many first bytes; ascending.
+        path, commit: str, the file in the repository that it was fetched for; "" if an older version of this program began it.
     """
 
     checksum: str
@@ -66,6 +72,8 @@ class Record:
     origin: str = ""
     etag: str = ""
     checkpoints: tuple[tuple[int, str], ...] = ()
+    path: str = ""
+    commit: str = ""
 
 
 def new_digest(file: RepoFile) -> Any:
@@ -94,18 +102,19 @@ class Partial:
         path: Path, where it is.
         file: RepoFile, what it is to become.
         checksum: str, of the whole content.
+        commit: str, of the repository, that it is fetched for.
         cancel: stops hashing and waiting.
         told: called with the number of bytes that are hashed while it is opened.
     """
 
-    def __init__(self, path: Path, file: RepoFile, checksum: str, cancel: CancelToken, told: Told) -> None:
+    def __init__(self, path: Path, file: RepoFile, checksum: str, commit: str, cancel: CancelToken, told: Told) -> None:
         self.file = file
         nonce = secrets.token_hex(8)
-        found = _read_record(_record_path(path), checksum, file.n_bytes)
+        found = _record_of(path, checksum, file.n_bytes)
         if found is not None and _written_elsewhere(path, found, cancel):
             path, found = path.with_name(f"{checksum}.{nonce}.incomplete"), None
         self.path = path
-        self._record = Record(checksum, file.n_bytes, platform.node(), _boot(), nonce)
+        self._record = Record(checksum, file.n_bytes, platform.node(), _boot(), nonce, path=file.path, commit=commit)
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), 0o666)
         self._saved_bytes = 0
         self.n_bytes = 0
@@ -163,7 +172,7 @@ class Partial:
             os.fsync(self._handle)
         except OSError as error:
             raise self._cannot_write(error) from None
-        found = _read_record(_record_path(self.path), self._record.checksum, self.file.n_bytes)
+        found = _record_of(self.path, self._record.checksum, self.file.n_bytes)
         if found is not None and found.nonce == self._record.nonce and os.fstat(self._handle).st_size == self.n_bytes:
             return str(self.digest.hexdigest())
         return hash_file(self.path, self.file, cancel, told)
@@ -238,7 +247,7 @@ class Partial:
 
     def _cannot_write(self, error: OSError) -> HubError:
         folder = self.path.parent
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             needed = self.file.n_bytes - self.n_bytes
             return no_room(self.file.path, folder, needed, free_bytes(folder), os.strerror(error.errno or 0))
         return HubError(
@@ -246,10 +255,17 @@ class Partial:
         )
 
 
-def no_room(path: str, folder: Path, needed_bytes: int, free: int, reason: str) -> DiskSpaceError:
+def no_room(
+    path: str,
+    folder: Path,
+    needed_bytes: int,
+    free: int,
+    reason: str,
+    remedy: str = "set HF_HUB_CACHE to a folder on another disk",
+) -> DiskSpaceError:
     return DiskSpaceError(
         f"{path}: {needed_bytes:,} bytes are still to be written to {folder}, where {free:,} are free ({reason}); "
-        "make room, or set HF_HUB_CACHE to a folder on another disk",
+        f"make room (localllm gc), or {remedy}",
         needed_bytes,
         free,
     )
@@ -261,23 +277,43 @@ def remove_partial(path: Path) -> None:
     _record_path(path).unlink(missing_ok=True)
 
 
+def told_by(path: Path) -> tuple[str, str]:
+    """What file of the repository a partial file is of, and at which commit, as far as its record tells: ("", "")."""
+    found = _read_record(path if path.suffix == RECORD else _record_path(path))
+    return (found.path, found.commit) if found is not None and path.name.startswith(found.checksum) else ("", "")
+
+
 def _record_path(path: Path) -> Path:
-    return path.with_name(path.name + ".json")
+    return path.with_name(path.name + RECORD)
 
 
-def _read_record(path: Path, checksum: str, n_bytes: int) -> Record | None:
-    """None if there is none for this content, or it is damaged: it only ever saves work."""
-    if n_bytes < _RECORDED_FROM_BYTES:
-        return None
+def _record_of(path: Path, checksum: str, n_bytes: int) -> Record | None:
+    """The record of a partial file; None if there is none for this content."""
+    record = _read_record(_record_path(path)) if n_bytes >= _RECORDED_FROM_BYTES else None
+    return record if record is not None and (record.checksum, record.n_bytes) == (checksum, n_bytes) else None
+
+
+def _read_record(path: Path) -> Record | None:
+    """None if there is none, or it is damaged: it only ever saves work."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            values = parsed(file.read(_MAX_RECORD_BYTES))
         if values.pop("version") != _VERSION:
             return None
-        values["checkpoints"] = tuple((int(at), str(digest)) for at, digest in values["checkpoints"])
+        values["checkpoints"] = tuple((at, digest) for at, digest in values["checkpoints"])
         record = Record(**values)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return record if (record.checksum, record.n_bytes) == (checksum, n_bytes) else None
+    return record if _is_sound(record) else None
+
+
+def _is_sound(record: Record) -> bool:
+    texts = (record.checksum, record.host, record.boot, record.nonce, record.origin, record.path, record.commit)
+    sent = record.etag == "" or is_strong_etag(record.etag)
+    if not all(isinstance(text, str) for text in (*texts, *(digest for _, digest in record.checkpoints))):
+        return False
+    told = not record.path or (is_safe_path(record.path) and is_commit(record.commit))
+    return sent and told and is_size(record.n_bytes) and all(is_size(at) for at, _ in record.checkpoints)
 
 
 def _written_elsewhere(path: Path, record: Record, cancel: CancelToken) -> bool:

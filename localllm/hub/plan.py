@@ -11,6 +11,7 @@ from localllm.hub.choose import Machine
 from localllm.hub.gguf import Header
 from localllm.hub.manifest import KeptFile
 from localllm.hub.memory import ContextOptions, MemoryEstimate
+from localllm.hub.options import check_kind
 from localllm.hub.speed import Rates, Speed
 
 
@@ -24,6 +25,9 @@ class PlanOptions:
         draft: bool, take a draft along.
         machine: Machine, None: this one as it is now, without its GPUs (`localllm.machine.this_machine` sees them, too).
         rates: Rates of the machine's CPU (`localllm.machine.rates`), from which speeds are expected; None: they are not told.
+
+    Raises:
+        InvalidRequestError: An option of another type.
     """
 
     context: ContextOptions = field(default_factory=ContextOptions)
@@ -31,6 +35,13 @@ class PlanOptions:
     draft: bool = True
     machine: Machine | None = None
     rates: Rates | None = None
+
+    def __post_init__(self) -> None:
+        check_kind("context", self.context, ContextOptions)
+        check_kind("projector", self.projector, bool, str)
+        check_kind("draft", self.draft, bool)
+        check_kind("machine", self.machine, Machine, type(None))
+        check_kind("rates", self.rates, Rates, type(None))
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,8 @@ class Alternative:
         fits: bool, None if not known.
         missing_files: int, that the repository lacks.
         chosen: bool.
+        is_estimate: bool, bits, memory and speed are from its size, its name and another one's header: its own was not read.
+        is_here: bool, all its files are on this machine.
         speed: Speed that is expected of the CPU, an estimate; None if its rates are not known, or GPUs compute.
     """
 
@@ -57,6 +70,8 @@ class Alternative:
     fits: bool | None
     missing_files: int
     chosen: bool
+    is_estimate: bool
+    is_here: bool
     speed: Speed | None = None
 
 
@@ -122,3 +137,19 @@ class Plan:
         memory = dataclasses.asdict(self.memory) | {"total_bytes": self.memory.total_bytes}
         sums = {"n_bytes": self.n_bytes, "fetch_bytes": self.fetch_bytes}
         return data | {"memory": memory, "cache": str(self.cache)} | sums
+
+
+def smaller_for_disk(plan: Plan) -> str:
+    """Which quantization the disk has room for, to be appended to what it has no room for; "" if there is none."""
+    free, chosen = plan.disk_free_bytes, next(one for one in plan.alternatives if one.chosen)
+    fitting = [one for one in plan.alternatives if one.n_bytes < min(free, chosen.n_bytes) and not one.missing_files]
+    return f", or take {max(fitting, key=lambda one: one.n_bytes).tag}" if fitting else ""
+
+
+def disk_warning(plan: Plan) -> str:
+    """What to tell of a disk that has no room for a plan; "" if it has."""
+    lacking = plan.fetch_bytes - plan.disk_free_bytes
+    if lacking <= 0:
+        return ""
+    room = f"{plan.fetch_bytes:,} bytes are to be fetched, but {plan.disk_free_bytes:,} are free in {plan.cache}"
+    return f"NO ROOM ON THE DISK: {room}; make room (localllm gc){smaller_for_disk(plan)}."

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localllm.errors import IncompleteSetError, InvalidRequestError, ModelError, OfflineError, QuantNotFoundError
-from localllm.hub.asynchronous import in_thread
+from localllm.hub.asynchronous import twin
 from localllm.hub.catalog import catalog
 from localllm.hub.choose import Candidate, Choice, Machine, candidate, choose_model, main_type
 from localllm.hub.client import HubClient, client_for
@@ -22,10 +22,11 @@ from localllm.hub.listing import Listing
 from localllm.hub.manifest import KeptFile, KeptRole
 from localllm.hub.memory import Companions, MemoryEstimate, estimate, estimate_other
 from localllm.hub.names import Role
-from localllm.hub.plan import Alternative, Plan, PlanOptions
+from localllm.hub.plan import Alternative, Plan, PlanOptions, disk_warning
 from localllm.hub.progress import CancelToken
 from localllm.hub.reference import Reference
-from localllm.hub.resolve import expand
+from localllm.hub.remedy import absence
+from localllm.hub.resolve import expand, resolve
 from localllm.hub.sets import FileSet, Grouped, grouped, role_of
 from localllm.hub.speed import Speed, expected, expected_other
 from localllm.hub.store import Store
@@ -55,6 +56,7 @@ def plan(
 
     Raises:
         InvalidRequestError: The reference means a file on this machine: there is nothing to fetch.
+        ModelNotFoundError: It means a file that is not there.
         QuantNotFoundError: There is no such quantization or file; the message lists what there is.
         IncompleteSetError: The repository lacks files of what was asked for.
         OfflineError: Offline, and it is not here.
@@ -62,6 +64,7 @@ def plan(
     """
     found = expand(reference)
     if found.source != "hub":
+        resolve(reference)
         raise InvalidRequestError(f"{os.fspath(reference)}: is on this machine already; nothing is to be fetched")
     hinted, store, options = hint(os.fspath(reference)), store or Store(), options or PlanOptions()
     if client is not None:
@@ -70,15 +73,7 @@ def plan(
         return Planner(found, hinted, own, store, options, cancel).run()
 
 
-async def aplan(
-    reference: str | os.PathLike[str],
-    *,
-    client: HubClient | None = None,
-    store: Store | None = None,
-    options: PlanOptions | None = None,
-) -> Plan:
-    """`plan` beside an event loop; ends with its task."""
-    return await in_thread(plan, reference, client=client, store=store, options=options)
+aplan = twin(plan, "aplan")
 
 
 @dataclass(frozen=True)
@@ -107,6 +102,7 @@ class Planner:
 
     candidates: dict[str, Candidate] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)  # candidates whose own headers were read
 
     def run(self) -> Plan:
         place = self.place
@@ -119,7 +115,7 @@ class Planner:
         files = self._files(chosen.files, companions)
         memory = self._estimate(header, companions)
         found = [companions.projector, companions.draft]
-        return Plan(
+        made = Plan(
             reference=str(self.reference),
             repo=self.listing.repo,
             revision=self.listing.revision,
@@ -131,7 +127,7 @@ class Planner:
             disk_free_bytes=free_bytes(place.blobs),
             reason=chosen.reason,
             companions=tuple(one.reason for one in found),
-            warnings=(*chosen.warnings, *self.notes.values()),
+            warnings=(*chosen.warnings, *self._too_long(header), *self.notes.values()),
             memory=memory,
             free_bytes=self.machine.all_bytes,
             fits=chosen.fits,
@@ -141,6 +137,8 @@ class Planner:
             cache=place.root,
             header=header,
         )
+        warning = disk_warning(made)
+        return dataclasses.replace(made, warnings=(*made.warnings, warning)) if warning else made
 
     @functools.cached_property
     def listing(self) -> Listing:
@@ -155,7 +153,9 @@ class Planner:
 
             revision = foreign.revisions[0] if foreign.revisions else foreign.commit
             return Listing(foreign.place.repo, revision, foreign.commit, snapshot_files(foreign.place, foreign.commit))
-        raise OfflineError(f"{self.reference} is not on this machine, and offline mode is on; switch it off to fetch it")
+        raise OfflineError(
+            f"{self.reference} {absence(self.store, self.reference)}, and offline mode is on; switch it off to fetch it"
+        )
 
     @functools.cached_property
     def place(self) -> RepoCache:
@@ -170,6 +170,13 @@ class Planner:
     @functools.cached_property
     def headers(self) -> Headers:
         return Headers(self.client, self.listing, self.place, self.cancel)
+
+    def _too_long(self, header: Header) -> tuple[str, ...]:
+        """A warning of a context that is longer than the model has learned."""
+        n_ctx, trained = self.options.context.n_ctx, header.context_length
+        if not 0 < trained < n_ctx:
+            return ()
+        return (f"n_ctx={n_ctx}, but the model was trained for {trained} tokens; beyond them it is likely to talk nonsense.",)
 
     # ---- which sets there are
 
@@ -215,6 +222,7 @@ class Planner:
             if other.files.name.base.lower() != files.name.base.lower() or not other.files.is_complete:
                 continue
             if path == files.path:
+                self.read.add(path)
                 share = found.repack_bytes / max(1, found.weights_bytes) if self.machine.on_cpu else None
                 self.candidates[path] = Candidate(files, header.bits_per_weight, found.total_bytes, share)
             elif other.repacked_share is None:  # not read itself
@@ -289,10 +297,16 @@ class Planner:
                 fits=None if one.needed_bytes is None or free is None else one.needed_bytes <= free,
                 missing_files=len(one.files.missing),
                 chosen=path == chosen.path,
+                is_estimate=path not in self.read,
+                is_here=self._is_here(one.files),
                 speed=self._speed(one, chosen),
             )
             for path, one in self.candidates.items()
         )
+
+    def _is_here(self, files: FileSet) -> bool:
+        place, commit = self.place, self.listing.commit
+        return files.is_complete and all(place.find(commit, file) or place.find_blob(file) for file in files.files)
 
     def _speed(self, one: Candidate, chosen: FileSet) -> Speed | None:
         """What is expected of a quantization: by its own header if that was read, else by the chosen one's and its name."""

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from localllm.errors import DownloadCancelledError, InvalidRequestError
+from localllm.errors import DownloadCancelledError
+from localllm.hub.options import check_number
 
 Phase = Literal["waiting", "checking", "downloading", "retrying", "finished"]
 
 _WINDOW_SECONDS = 5.0
 _EVENT_SECONDS = 0.1
+_FASTEST = 1e30  # bytes per second; what no network reaches
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,14 @@ class RateCap:
     """An upper bound on bytes per second for all transfers that share it.
 
     Args:
-        bytes_per_second: int, more than 0.
+        bytes_per_second: float, more than 0.
+
+    Raises:
+        InvalidRequestError: It is no such number.
     """
 
-    def __init__(self, bytes_per_second: int) -> None:
-        if bytes_per_second <= 0:
-            raise InvalidRequestError(f"bytes_per_second must be more than 0, not {bytes_per_second}")
+    def __init__(self, bytes_per_second: float) -> None:
+        check_number("bytes_per_second", bytes_per_second, most=_FASTEST)
         self.bytes_per_second = bytes_per_second
         self._lock = threading.Lock()
         self._free_at = 0.0

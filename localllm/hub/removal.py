@@ -15,13 +15,19 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from localllm.errors import HubError, InUseError, InvalidRequestError, PinnedError
+from localllm.errors import HubError, InUseError, InvalidRequestError, LocalLLMError, PinnedError
+from localllm.files import whole_path
+from localllm.hub.catalog import Aliases
 from localllm.hub.contents import contents, inode_of, is_payload, shared_links, uses
-from localllm.hub.inventory import Entry, entries_of, models_here, only_one, optimized_folder
+from localllm.hub.entry import Entry
+from localllm.hub.inventory import entries_of, models_here, only_one, optimized_folder
 from localllm.hub.layout import RepoCache, locked_if_free
+from localllm.hub.looking import below
 from localllm.hub.reference import EMBEDDED
 from localllm.hub.removal_plan import Part, RemovalPlan, files_of, freed_by, locks_of, planned, references_of
+from localllm.hub.resolve import expand
 from localllm.hub.store import Store
+from localllm.hub.unfinished import remove_left_behind
 
 InUse = Callable[[Path], bool]
 
@@ -39,7 +45,11 @@ def plan_removal(store: Store, references: Sequence[str], *, force: bool = False
             chosen[one.reference] = one
     for one in chosen.values():
         if one.pinned and not force:
-            raise PinnedError(f"{one.reference} is pinned; localllm unpin {one.reference}, or remove it by force")
+            raise PinnedError(
+                f"{one.reference} is pinned; localllm unpin {one.reference}, or remove it all the same (force=True)"
+            )
+        if one.interrupted is not None and one.interrupted.is_arriving:
+            raise InUseError(f"{one.reference}: another program is fetching it; end that one, then remove it")
         if path := used_file(one, in_use):
             raise InUseError(f"{one.reference} is in use ({path}); end the program that uses it, then remove it")
     return planned(store, list(chosen.values()), entries)
@@ -48,7 +58,8 @@ def plan_removal(store: Store, references: Sequence[str], *, force: bool = False
 def remove(
     store: Store, references: Sequence[str], *, force: bool = False, in_use: InUse | None = None, dry_run: bool = False
 ) -> RemovalPlan:
-    """Removes models with everything that only they need; older commits that a reference without one means go with them.
+    """Removes models with everything that only they need; older commits that a reference without one means go with them, and
+    so do the user's names for a file that was made for this machine.
 
     Args:
         store: Store.
@@ -113,6 +124,9 @@ def carry_out(store: Store, plan: RemovalPlan) -> RemovalPlan:
         freed += sum(_remove_folders(part) for part in plan.parts)
         for entry in plan.models:
             freed += _forget(store, entry)
+        for path in plan.unfinished:
+            freed += freed_by([path])
+            remove_left_behind(path)
     except OSError as error:
         if isinstance(error, HubError):
             raise
@@ -177,7 +191,7 @@ def _retire(place: RepoCache) -> int:
             place.folder.rename(grave)
         except OSError:  # an empty repository harms nobody
             return 0
-    freed = freed_by([path for path in grave.rglob("*") if path.is_file()])
+    freed = freed_by([path for path in below(grave) if path.is_file()])
     for path in grave.parent.glob(".removed-*"):  # also of one that was killed here
         shutil.rmtree(path)
     return freed
@@ -187,8 +201,26 @@ def _forget(store: Store, entry: Entry) -> int:
     if entry.manifest is not None:
         store.forget(entry.manifest)
     elif entry.foreign is None and entry.path is not None:  # a damaged record, or a model that was made for this machine
+        _forget_names(entry, entry.path)
         return _unlink(entry.path)
     return 0
+
+
+def _forget_names(entry: Entry, path: Path) -> None:
+    """Takes the user's names for a file away, which nobody could ever mean anything by again."""
+    names = Aliases()
+    for name, meant in [(name, _meant(name)) for name in entry.aliases]:
+        if meant == whole_path(path):
+            names.remove(name)
+
+
+def _meant(name: str) -> Path | None:
+    """The file that a name of the user stands for; None if it is none."""
+    try:
+        found = expand(name)
+    except LocalLLMError:  # it is nobody's name any more
+        return None
+    return whole_path(Path(found.name)) if found.source == "path" else None
 
 
 def _unlink(path: Path) -> int:

@@ -13,14 +13,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localllm.hub.contents import Blob, Contents, Inode, contents, inode_of, shared_links, shared_store, uses
+from localllm.hub.catalog import home
+from localllm.hub.contents import Blob, Contents, Inode, contents, inode_of, kind_of, shared_links, shared_store, uses
+from localllm.hub.entry import Entry
 from localllm.hub.foreign import repositories
-from localllm.hub.inventory import Entry
-from localllm.hub.layout import RepoCache, checksum, locked_if_free
+from localllm.hub.inventory import optimized_folder
+from localllm.hub.layout import RepoCache, checksum, is_free
+from localllm.hub.looking import below, listed
 from localllm.hub.store import Store
+from localllm.hub.unfinished import left_behind
 
 _OWN_FOLDERS = frozenset({"blobs", "snapshots", "refs", "trees", ".no_exist"})  # of a repository, in huggingface_hub 2.4
+_STATE_FOLDERS = ("run", "machine")  # of `residency.listing` and of `localllm.machine`, which this module may not import
 _QUIET_SECONDS = 3600  # after which a file that is written without a lock is nobody's any more
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A file that belongs to no model that goes, and goes all the same.
+
+    Attributes:
+        path: Path.
+        n_bytes: int, that the disk gains by it alone.
+        reason: str, why it goes, one phrase.
+    """
+
+    path: Path
+    n_bytes: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -31,6 +51,7 @@ class RemovalPlan:
         models: Entries that go.
         files: Paths of the files and links that go, blobs and what was only for them included.
         freed_bytes: int, by which the disk gets emptier; contents that other names lead to stay, and do not count.
+        swept: Swept files, those of `files` that belong to none of the models.
         kept: what stays although it belongs to the models, and why, each a sentence.
     """
 
@@ -38,14 +59,17 @@ class RemovalPlan:
     files: tuple[Path, ...]
     freed_bytes: int
     kept: tuple[str, ...] = ()
+    swept: tuple[Swept, ...] = ()
     parts: tuple[Part, ...] = dataclasses.field(default=(), repr=False)
     payloads: tuple[Path, ...] = dataclasses.field(default=(), repr=False)
+    unfinished: tuple[Path, ...] = dataclasses.field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for programs."""
         models = [entry.to_json() for entry in self.models]
         files = [str(path) for path in self.files]
-        return {"models": models, "files": files, "freed_bytes": self.freed_bytes, "kept": list(self.kept)}
+        swept = [{"path": str(one.path), "n_bytes": one.n_bytes, "reason": one.reason} for one in self.swept]
+        return {"models": models, "files": files, "freed_bytes": self.freed_bytes, "kept": list(self.kept), "swept": swept}
 
 
 @dataclass(frozen=True)
@@ -105,7 +129,38 @@ def planned(store: Store, chosen: Sequence[Entry], entries: Sequence[Entry], swe
     files = [path for part in parts for path in _files_of_part(part)]
     files += [beside for path in payloads for beside in (path, references_of(path)) if beside.exists()]
     files += [one.path for one in chosen if one.path is not None and one.manifest is None and one.foreign is None]
-    return RemovalPlan(tuple(chosen), tuple(files), freed_by(files), tuple(kept), tuple(parts), tuple(payloads))
+    unfinished = left_behind(_hidden(store)) if sweep is not None else []
+    files += [path for path in unfinished if path.is_file()]
+    swept: list[Swept] = []
+    if sweep is not None:
+        of_models = frozenset(planned(store, chosen, entries).files)
+        swept = [Swept(path, freed_by([path]), _why_swept(path)) for path in files if path not in of_models]
+    return RemovalPlan(
+        models=tuple(chosen),
+        files=tuple(files),
+        freed_bytes=freed_by(files),
+        kept=tuple(kept),
+        swept=tuple(swept),
+        parts=tuple(parts),
+        payloads=tuple(payloads),
+        unfinished=tuple(unfinished),
+    )
+
+
+def _why_swept(path: Path) -> str:
+    kind = kind_of(path.name)
+    if kind in ("partial", "unlocked"):
+        return "an interrupted download"
+    if kind == "corrupt":
+        return "a damaged copy"
+    return "a killed program left it" if path.name.startswith(".") else "nothing leads to it"
+
+
+def _hidden(store: Store) -> Iterator[Path]:
+    """Hidden files where this package itself writes. What else is in LOCALLLM_HOME, which may be a user's home, is not ours."""
+    yield from (path for path in below(optimized_folder()) if path.name.startswith("."))
+    for folder in (store.folder, home(), *(home() / name for name in _STATE_FOLDERS)):
+        yield from (path for path in listed(folder) if path.name.startswith("."))
 
 
 def _places(store: Store, chosen: Sequence[Entry], sweep: Sweep | None) -> list[RepoCache]:
@@ -149,7 +204,7 @@ def _part(found: Contents, chosen: list[Entry], staying: list[Entry], sweep: Swe
     needed = {checksum(one.file) for manifest in manifests for one in manifest.files}
     awaited = {checksum(file) for manifest in manifests for file in manifest.missing()}
     own = {checksum(one.file) for entry in chosen if entry.manifest is not None for one in entry.manifest.files}
-    loose = any(entry.manifest is None and entry.foreign is None for entry in chosen)
+    loose = {name for entry in chosen if entry.interrupted is not None for name in entry.interrupted.checksums}
 
     def goes(blob: Blob) -> bool:
         if blob.kind == "other":
@@ -160,10 +215,10 @@ def _part(found: Contents, chosen: list[Entry], staying: list[Entry], sweep: Swe
             meant = blob.path in linked or blob.checksum in own or (sweep is not None and sweep.orphans and is_left)
             return meant and not used.has(blob) and blob.checksum not in needed
         swept = sweep is not None and sweep.partials and (blob.kind != "unlocked" or _is_quiet(blob.path))
-        unclaimed = loose and blob.kind != "corrupt" and blob.checksum != ""
+        unclaimed = blob.kind != "corrupt" and blob.checksum in loose
         return (swept or unclaimed or blob.checksum in own) and (blob.kind == "corrupt" or blob.checksum not in awaited)
 
-    blobs = [blob for blob in found.blobs if goes(blob) and _is_free(place, blob.checksum)]
+    blobs = [blob for blob in found.blobs if goes(blob) and is_free(place, blob.checksum)]
     names = tuple(one.path for one in found.named if one.path in gone)
     touched = {one.commit for one in chosen if one.commit} | {one.commit for one in found.named if one.path in gone}
     emptied = tuple(sorted(touched - {one.commit for one in remaining}))
@@ -227,7 +282,7 @@ def _files_of_part(part: Part) -> list[Path]:
     listed = [*part.names, *(blob.path for blob in part.blobs), *part.refs]
     if part.whole:
         seen = set(listed)
-        listed += [path for path in part.place.folder.rglob("*") if path not in seen and (path.is_symlink() or path.is_file())]
+        listed += [path for path in below(part.place.folder) if path not in seen and (path.is_symlink() or path.is_file())]
     return listed
 
 
@@ -244,14 +299,6 @@ def freed_by(files: Sequence[Path]) -> int:
     return sum(status.st_size for inode, status in found.items() if names[inode] >= status.st_nlink)
 
 
-def _is_free(place: RepoCache, name: str) -> bool:
-    """Whether nobody writes a blob now. A lock that was never taken, or cannot be, is not made for asking."""
-    if not name or not os.access(place.lock(name), os.W_OK):
-        return True
-    with locked_if_free(place.lock(name)) as free:
-        return free
-
-
 def _is_quiet(path: Path) -> bool:
     try:
         return time.time() - path.lstat().st_mtime > _QUIET_SECONDS
@@ -266,7 +313,7 @@ def _may_go(place: RepoCache) -> bool:
         known = not folder.is_symlink() and {path.name for path in folder.iterdir()} <= _OWN_FOLDERS
     except OSError:
         return False
-    return known and all(_is_free(place, path.stem) for path in locks_of(place))
+    return known and all(is_free(place, path.stem) for path in locks_of(place))
 
 
 def locks_of(place: RepoCache) -> list[Path]:
@@ -274,10 +321,7 @@ def locks_of(place: RepoCache) -> list[Path]:
 
 
 def _snapshots(place: RepoCache) -> tuple[str, ...]:
-    try:
-        return tuple(sorted(path.name for path in (place.folder / "snapshots").iterdir()))
-    except OSError:
-        return ()
+    return tuple(path.name for path in listed(place.folder / "snapshots"))
 
 
 def references_of(payload: Path) -> Path:

@@ -9,8 +9,15 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from localllm.errors import HubError, IncompleteSetError, ModelFileError, ModelNotFoundError, ReferenceFormatError
-from localllm.hub.names import FileName, parse_name
+from localllm.errors import (
+    HubError,
+    IncompleteSetError,
+    ModelFileError,
+    ModelNotFoundError,
+    QuantNotFoundError,
+    ReferenceFormatError,
+)
+from localllm.hub.names import FileName, match_tag, parse_name
 from localllm.hub.reference import EMBEDDED, Reference, parse_reference
 
 _MAX_ALIASES = 8
@@ -39,6 +46,7 @@ def resolve(reference: str | os.PathLike[str], store: Store | None = None) -> Pa
         ModelFileError: The path is a directory with no or several models.
         ReferenceFormatError: Not written as a reference.
         IncompleteSetError: A directory holds only some of the files of its model.
+        QuantNotFoundError: An embedded model has another quantization than the one that is asked for.
     """
     text = os.fspath(reference)
     if not text:
@@ -87,7 +95,7 @@ def _named(found: Reference, text: str) -> Reference:
 
 def _file_of(found: Reference, text: str, store: Store | None) -> Path:
     if found.source == "name":
-        return _embedded(found.name.lower())
+        return _embedded(found.name.lower(), found.tag)
     if found.source == "path":
         return _path(found.name, text)
     if found.source == "ollama":
@@ -97,7 +105,9 @@ def _file_of(found: Reference, text: str, store: Store | None) -> Path:
     path = store.find(found) if store is not None else None
     if path is None:
         raise ModelNotFoundError(
-            errno.ENOENT, f"no such file, and {found} is not on this machine; fetch it with: localllm pull {found}", text
+            errno.ENOENT,
+            f"no such file, nor a model of the Hub that is on this machine; fetch it with: localllm pull {found}",
+            text,
         )
     return path
 
@@ -111,11 +121,14 @@ def _path(name: str, text: str) -> Path:
             return path
     except (RuntimeError, ValueError) as error:  # a home that nobody has; a null byte
         raise ModelNotFoundError(errno.ENOENT, f"no such file ({error})", text) from error
-    raise ModelNotFoundError(errno.ENOENT, "no such file", text)
+    raise ModelNotFoundError(errno.ENOENT, "no such file" if name == text else f"no such file: {name}", text)
 
 
-def _embedded(name: str) -> Path:
+def _embedded(name: str, tag: str) -> Path:
     package, module, file = EMBEDDED[name]
+    only = parse_name(file)
+    if tag and not match_tag(tag, [only]).names:
+        raise QuantNotFoundError(f"the embedded model {name} has no {tag!r}; there is only {only.tag}: write {name}:{only.tag}")
     spec = importlib.util.find_spec(module)
     path = Path(spec.origin).parent / file if spec and spec.origin else None
     if path is None or not path.is_file():

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 
+from localllm.hub.options import MOST_SECONDS, check_number, check_whole
+
 RETRIED_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 
 # draft-ietf-httpapi-ratelimit-headers: `"name";r=<requests left>;t=<seconds until there are more>`
@@ -19,11 +21,14 @@ class Patience:
     """How long to wait for a server, and how often to try.
 
     Attributes:
-        connect_seconds: float, to reach a server or proxy.
-        stall_seconds: float, for the next byte; a connection that brings nothing for so long counts as broken.
+        connect_seconds: float, more than 0, to reach a server or proxy.
+        stall_seconds: float, more than 0, for the next byte; a connection that brings nothing for so long counts as broken.
         tries: int, at least 1; for a body, those in a row that bring nothing new.
         first_wait_seconds: float, before the second try; it doubles with each further one.
         longest_wait_seconds: float, that a server may ask for; if it asks for more, the request fails and says so.
+
+    Raises:
+        InvalidRequestError: One of them out of its range, or more than 1e6 seconds.
     """
 
     connect_seconds: float = 10.0
@@ -31,6 +36,13 @@ class Patience:
     tries: int = 6
     first_wait_seconds: float = 0.5
     longest_wait_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect_seconds", "stall_seconds"):
+            check_number(name, getattr(self, name), most=MOST_SECONDS)
+        for name in ("first_wait_seconds", "longest_wait_seconds"):
+            check_number(name, getattr(self, name), most=MOST_SECONDS, zero=True)
+        check_whole("tries", self.tries, 1)
 
     def wait_seconds(self, failures: int) -> float:
         """The wait after so many failures in a row, if the server does not say how long."""
@@ -50,7 +62,7 @@ def asked_wait_seconds(headers: Mapping[str, str], now: datetime | None = None) 
     if after:
         try:
             date = parsedate_to_datetime(after)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
         date = date if date.tzinfo else date.replace(tzinfo=timezone.utc)
         return max(0.0, (date - (now or datetime.now(timezone.utc))).total_seconds())

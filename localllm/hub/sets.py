@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localllm.hub.gguf import Header
 from localllm.hub.listing import Listing, RepoFile
 from localllm.hub.names import FileName, Role, parse_name
+
+if TYPE_CHECKING:
+    from localllm.hub.manifest import KeptRole
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,12 @@ def role_of(header: Header) -> Role:
     if header.metadata.get("general.type") == "imatrix":
         return "imatrix"
     return _ROLES.get(header.kind, "other")
+
+
+def serves_as(header: Header, role: KeptRole) -> bool:
+    """Whether a file can be used as what a record says that it is; any model can be a draft."""
+    found = role_of(header)
+    return found == {"model": "model", "projector": "mmproj", "draft": "draft"}[role] or (role == "draft" and found == "model")
 
 
 def grouped(listing: Listing, roles: Mapping[str, Role] | None = None) -> Grouped:

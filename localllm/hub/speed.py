@@ -10,7 +10,7 @@ A prompt of n tokens takes, for each of its tokens,
 and once the output matrix, for its last token. A token of the answer that follows it takes
 
     sum over the matrices of bytes / bytes_per_second(type)                        the output matrix among them
-    + sum over the layers of attention_seconds * query values * n
+    + sum over the layers of attention_seconds * query values * share(n)           see `longest_share`
     + sum over the layers of (layer_seconds + 8 * state values / bytes_per_second(F32))
 
 Of experts only those count that a token uses. `localllm.machine.rates` measures the constants; see localllm.h for what they are.
@@ -29,9 +29,11 @@ from localllm.errors import InvalidRequestError, StateError
 from localllm.hub.geometry import MAX_LAYERS, Geometry, Layer, geometry
 from localllm.hub.gguf import Header, per_layer
 from localllm.hub.gguf_parse import TENSOR_TYPES, TensorInfo
+from localllm.hub.options import check_whole
+from localllm.hub.plain_json import parsed
 
 BATCH_TOKENS = 512  # llama.cpp's micro-batch, for which rates are measured
-_VERSION = 1
+_VERSION = 2
 _MAX_JSON_CHARACTERS = 1 << 20
 _LIMIT = 1e30  # of a rate; what no machine reaches
 _BLOCKS = {name: (values, n_bytes) for name, values, n_bytes in TENSOR_TYPES.values()}
@@ -40,6 +42,7 @@ _BYTES_PER_VALUE = {name: n_bytes / values for name, (values, n_bytes) in _BLOCK
 _EMBEDDING = "token_embd.weight"
 _LOOKED_UP = (_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
 _OUTPUTS = ("output.weight", "cls.weight", "cls.output.weight")
+_CELL_STEP, _SPLIT_CELLS = 256, 512
 _REPACKED_ROWS = 8  # repack.cpp of the pinned source: rows come in groups of up to so many
 
 
@@ -75,7 +78,7 @@ class Rates:
     Attributes:
         types: TypeRates, at least one.
         layer_seconds: float, of a layer, for one token, all but its matrices and its look back.
-        attention_seconds: float, for each value of a token's queries and each cell that it looks back at.
+        attention_seconds: float, of one thread, for each value of a token's queries and each cell that it looks back at.
         batch_attention_seconds: float, the same for each token of a batch.
         pass_seconds: float, for each value of a batch that is normalized, scaled and added.
         n_threads: int, threads that it was measured with.
@@ -95,8 +98,7 @@ class Rates:
             raise InvalidRequestError("types: must be at least one rate, and no more than one for each type")
         for name in ("layer_seconds", "attention_seconds", "batch_attention_seconds", "pass_seconds"):
             _require_positive(name, getattr(self, name))
-        if isinstance(self.n_threads, bool) or not isinstance(self.n_threads, int) or self.n_threads < 1:
-            raise InvalidRequestError(f"n_threads: {self.n_threads!r} is not an integer of at least 1")
+        check_whole("n_threads", self.n_threads, 1)
         if not isinstance(self.cpu, str):
             raise InvalidRequestError(f"cpu: {self.cpu!r} is no text")
 
@@ -139,12 +141,12 @@ class Rates:
         try:
             if len(text) > _MAX_JSON_CHARACTERS:
                 raise ValueError("too long")
-            data = json.loads(text)
+            data = parsed(text)
             if data["version"] != _VERSION:
                 raise ValueError(f"version {data['version']!r}, this program knows {_VERSION}")
             types = tuple(TypeRate(**entry) for entry in data["types"])
             return cls(**{**{key: value for key, value in data.items() if key != "version"}, "types": types})
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StateError(f"these are no rates of a machine ({error}); measure them again") from error
 
 
@@ -180,8 +182,7 @@ def expected(header: Header, rates: Rates, *, n_tokens: int = BATCH_TOKENS) -> S
     Raises:
         InvalidRequestError: The header has no matrices, or `n_tokens` is not at least 1.
     """
-    if isinstance(n_tokens, bool) or not isinstance(n_tokens, int) or n_tokens < 1:
-        raise InvalidRequestError(f"n_tokens: {n_tokens!r} is not an integer of at least 1")
+    check_whole("n_tokens", n_tokens, 1)
     work = _Work.of(header, rates)
     if not work.n_matrices:
         raise InvalidRequestError(f"header: {header.path} has no matrices to compute with")
@@ -194,7 +195,8 @@ def expected(header: Header, rates: Rates, *, n_tokens: int = BATCH_TOKENS) -> S
         cells = _cells(model, layer, n_tokens / 2)
         prompt += rates.batch_attention_seconds * queries * cells + rates.layer_seconds / batch
         prompt += rates.pass_seconds * (sizes.passed_values(at) + layer.state_values)
-        answer += rates.attention_seconds * queries * _cells(model, layer, n_tokens) + rates.layer_seconds
+        answer += rates.attention_seconds * queries * longest_share(_cells(model, layer, n_tokens), rates.n_threads)
+        answer += rates.layer_seconds
         answer += 8 * layer.state_values / rates.nearest("F32").bytes_per_second
     return Speed(1 / prompt, 1 / answer, n_tokens, work.assumed)
 
@@ -295,6 +297,16 @@ def _used_share(header: Header, tensor: TensorInfo) -> float:
 
 def _cells(model: Geometry, layer: Layer, n_cells: float) -> float:
     return min(n_cells, model.window_tokens) if layer.is_windowed and model.window_tokens else n_cells
+
+
+def longest_share(n_cells: float, n_threads: int) -> float:
+    """How many cells the busiest thread looks back at for one token.
+
+    Of a cache in whole 256s, from 512 cells on, each thread takes its part, whether or not something stands there (ops.cpp of the
+    pinned source: use_split_kv_path); of a smaller one the heads are dealt among the threads.
+    """
+    padded = _CELL_STEP * math.ceil((n_cells + 1) / _CELL_STEP)
+    return n_cells / n_threads if padded < _SPLIT_CELLS else min(n_cells, math.ceil(padded / n_threads))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from localllm.errors import CorruptFileError, HubError, ModelError
 from localllm.files import write_atomically
@@ -25,6 +26,8 @@ from localllm.hub.manifest import Manifest
 from localllm.hub.names import FileName, match_tag, parse_name
 from localllm.hub.paths import is_commit
 from localllm.hub.reference import Reference
+
+Found = TypeVar("Found", Manifest, Foreign)
 
 logger = logging.getLogger("localllm.hub")
 
@@ -55,28 +58,28 @@ class Store:
 
     # ---- records
 
-    def manifests(self) -> list[Manifest]:
-        """All records, the newest first. Damaged ones are left out, and logged; `damaged` names them."""
+    def manifests(self, *, log: bool = True) -> list[Manifest]:
+        """All records, the newest first. Damaged ones are left out, and logged unless `log` is False; `damaged` names them."""
         found = []
         for path in self._records():
             try:
-                found.append(self._located(Manifest.read(path)))
+                found.append(self._located(_record_in(path)))
             except FileNotFoundError:  # removed by another program meanwhile
                 continue
             except (CorruptFileError, OSError) as error:
-                logger.warning("%s", error)
+                logger.log(logging.WARNING if log else logging.DEBUG, "%s", error)
         return sorted(found, key=lambda manifest: -manifest.pulled_at)
 
     def damaged(self) -> list[tuple[Path, str]]:
-        """Records that cannot be read, and why."""
+        """Records that cannot be read, and why: what a path is followed by."""
         found = []
         for path in self._records():
             try:
-                Manifest.read(path)
+                _record_in(path)
             except FileNotFoundError:
                 continue
             except (CorruptFileError, OSError) as error:
-                found.append((path, str(error)))
+                found.append((path, str(error).removeprefix(f"{path}: ")))
         return found
 
     def add(self, manifest: Manifest, *, whole: bool = False) -> None:
@@ -180,9 +183,9 @@ class Store:
         """
         return next((one for one in self.find_manifests(reference) if not whole or not one.missing()), None)
 
-    def find_manifests(self, reference: Reference) -> list[Manifest]:
+    def find_manifests(self, reference: Reference, *, log: bool = True) -> list[Manifest]:
         """All records that a reference means, whole or not, the newest first; first of all those of what was pulled for it."""
-        same = [one for one in self.manifests() if _is_of(one, reference)]
+        same = [one for one in self.manifests(log=log) if _is_of(one, reference)]
         meant = _meant(reference, same, lambda manifest: parse_name(manifest.paths("model")[0]))
         pulled = next((one.paths("model") for one in meant if one.asked == str(reference)), None)
         return sorted(meant, key=lambda manifest: manifest.paths("model") != pulled)
@@ -219,6 +222,8 @@ class Store:
             return Manifest.read(self._path(key, _RECORD))
         except (FileNotFoundError, CorruptFileError):
             return None
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
 
     def _write(self, manifest: Manifest) -> None:
         try:
@@ -231,6 +236,14 @@ class Store:
         if manifest.place.folder.is_dir() or not dataclasses.replace(manifest, cache=self.cache).place.folder.is_dir():
             return manifest
         return dataclasses.replace(manifest, cache=self.cache)
+
+
+def _record_in(path: Path) -> Manifest:
+    """The record in a file of the folder; a copy under another name is none: it would make one model look like two."""
+    manifest = Manifest.read(path)
+    if manifest.key != path.stem:
+        raise CorruptFileError(f"{path}: a copy of the record {manifest.key}{_RECORD}; remove it")
+    return manifest
 
 
 def _unwritable(folder: Path, error: OSError) -> HubError:
@@ -251,7 +264,7 @@ def _begins(found: Manifest | Foreign, reference: Reference) -> bool:
     return is_hex and found.commit.startswith(wanted)
 
 
-def _meant(reference: Reference, found: Sequence[Manifest | Foreign], name_of: Callable[..., FileName]) -> list:  # type: ignore[type-arg]
+def _meant(reference: Reference, found: Sequence[Found], name_of: Callable[[Found], FileName]) -> list[Found]:
     """Those that the file or the tag of a reference means; without either, all."""
     if reference.file:
         return [one for one in found if reference.file in _paths(one)]

@@ -13,6 +13,7 @@ import os
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +23,8 @@ from localllm import __version__
 from localllm.errors import AccessDeniedError, CorruptFileError, HubError, NetworkError, OfflineError
 from localllm.hub.addresses import is_private, joined, origin, proxy_of, shown_host
 from localllm.hub.answers import Question, refusal
-from localllm.hub.body import Body, Validator, words_of
+from localllm.hub.body import Body, Validator, ended_by, words_of
+from localllm.hub.listing import size_in
 from localllm.hub.progress import CancelToken
 from localllm.hub.retries import RETRIED_STATUS, Patience, asked_wait_seconds
 
@@ -120,7 +122,7 @@ class Transport:
                     return response
                 asked = asked_wait_seconds(response.headers)
                 error, final = self._judge(response, question)
-                _dismiss(response)
+                _dismiss(response, cancel)
                 if final:
                     raise error
             failures += 1
@@ -189,11 +191,11 @@ class Transport:
                 return response
             target = joined(url, location)
             if target is None:
-                _dismiss(response)
+                _dismiss(response, cancel)
                 raise NetworkError(f"{question}: {shown_host(url)} redirects to what is no address; HF_ENDPOINT may be wrong")
             if stay and origin(target) != self._origin:
                 return response
-            _dismiss(response)
+            _dismiss(response, cancel)
             if urlsplit(url).scheme == "https" and not is_private(target):
                 raise NetworkError(f"{question}: {shown_host(url)} redirects to {shown_host(target)}, without TLS; refused")
             url = target
@@ -212,7 +214,7 @@ class Transport:
             request = self._client().build_request(method, url, headers=headers)
             if self._token is not None and origin(url) == self._origin:
                 request.headers["Authorization"] = f"Bearer {self._token}"
-            return self._client().send(request, stream=True)
+            return _sent(self._client(), request, cancel)
         except httpx.InvalidURL as error:
             raise NetworkError(f"{question}: {shown_host(url)} is no valid address ({error})") from None
         except httpx.TransportError as error:
@@ -246,11 +248,48 @@ class Transport:
             return self._http
 
 
-def _dismiss(response: httpx.Response) -> None:
+def _sent(client: httpx.Client, request: httpx.Request, cancel: CancelToken | None) -> httpx.Response:
+    """The answer to a request, its body not read yet.
+
+    Nothing can wake a thread that looks up a name, connects or waits for headers. So one that may be cancelled leaves that to
+    another thread, which closes what comes when nobody waits for it any more, and ends by the timeouts at the latest.
+    """
+    if cancel is None:
+        return client.send(request, stream=True)
+    answer: Future[httpx.Response] = Future()
+
+    def send() -> None:
+        try:
+            response = client.send(request, stream=True)
+        except Exception as error:
+            with contextlib.suppress(InvalidStateError):
+                answer.set_exception(error)
+            return
+        try:
+            answer.set_result(response)
+        except InvalidStateError:
+            response.close()
+
+    def leave() -> None:
+        answer.cancel()
+
+    threading.Thread(target=send, name="localllm-request", daemon=True).start()
+    with cancel.calling(leave):
+        try:
+            return answer.result()
+        except CancelledError:
+            cancel.check()
+            raise
+        except BaseException:
+            leave()
+            raise
+
+
+def _dismiss(response: httpx.Response, cancel: CancelToken | None) -> None:
     """Ends an answer whose body does not matter; a short one is read, because that leaves the connection to the next request."""
-    length = response.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length) <= _MAX_DISMISSED_BYTES:
-        with contextlib.suppress(httpx.TransportError, httpx.DecodingError):
+    length = size_in(response.headers.get("content-length", ""))
+    if length is not None and length <= _MAX_DISMISSED_BYTES:
+        with contextlib.suppress(httpx.TransportError, httpx.DecodingError), ended_by(cancel, response):
             response.read()
     response.close()
 

@@ -12,7 +12,9 @@ from localllm.hub.contents import Contents, Inode, contents, disk_bytes, inode_o
 from localllm.hub.foreign import repositories
 from localllm.hub.inventory import optimized_folder
 from localllm.hub.layout import RepoCache, free_bytes
+from localllm.hub.looking import below
 from localllm.hub.store import Store
+from localllm.hub.unfinished import OPTIMIZING
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def usage(store: Store) -> Usage:
         everything |= one.inodes
         shared |= _shared(one, users)
     loose = {inode: size for path, size in shared_store(cache).items() if (inode := inode_of(path)) and inode not in everything}
-    optimized = disk_bytes(optimized_folder().rglob("*.gguf"))
+    made = [path for path in below(optimized_folder()) if path.suffix == ".gguf" or path.name.startswith(OPTIMIZING)]
+    optimized = disk_bytes(made)
     return Usage(
         cache=cache,
         repositories=tuple(sorted(rows, key=lambda row: (-row.disk_bytes, row.repo))),

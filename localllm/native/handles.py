@@ -70,26 +70,29 @@ class Model:
     Args:
         path: str, a GGUF file.
         params: llama_model_params; `default_model_params()` gives llama.cpp's defaults.
+        any_kind: bool, also files that cannot stand alone, as drafts.
 
     Attributes:
         overrides: tuple of bytes, the metadata that `params` put in place of the file's, sorted: it may change what is computed.
+        n_mtp: int, heads for further tokens that were loaded with it.
 
     Raises:
         ModelLoadError: llama.cpp refuses the file; the message holds its reason.
         NativeLibraryError: The native libraries cannot be used.
     """
 
-    def __init__(self, path: str, params: llama_h.llama_model_params) -> None:
+    def __init__(self, path: str, params: llama_h.llama_model_params, *, any_kind: bool = False) -> None:
         self.native = load()
         self.path = path
         out = llama_h.llama_model_p()
         try:
-            status = self.native.lm_model_load(path.encode(), ctypes.byref(params), False, ctypes.byref(out))
+            status = self.native.lm_model_load(os.fsencode(path), ctypes.byref(params), any_kind, ctypes.byref(out))
             self.native.check(status, path)
         finally:
             logs.forward(self.native)
         self._owned = Owned(self, _address(out), self.native.llama_model_free, "model")
         self.overrides = _overrides(params)
+        self.n_mtp: int = self.native.llama_model_n_layer_nextn(self.pointer) if params.load_mtp else 0
         self.vocab: int = self.native.llama_model_get_vocab(self.pointer)
         self._pieces: dict[int, bytes] = {}
 

@@ -238,6 +238,16 @@ def _tables() -> tuple[Any, ...]:
 _loaded: Native | None = None
 
 
+def _forked() -> None:
+    """In a child of the process: a thread that was loading them is not here."""
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 def load() -> Native:
     """The native libraries, loaded and checked once per process.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from typing import Any
 
 from localllm.native import logs
@@ -103,6 +104,20 @@ class MemoryUse:
         return sum(use.model_bytes for use in self.buffers if use.is_host)
 
 
+def with_draft(target: MemoryUse, draft: MemoryUse, *, own_weights: bool) -> MemoryUse:
+    """What a context takes together with that of its draft, which counts as a part of the context.
+
+    Args:
+        target, draft: MemoryUse.
+        own_weights: bool, the draft's weights are a file's of its own, and not among the target's.
+    """
+    parts = tuple(
+        replace(one, model_bytes=0, context_bytes=one.context_bytes + (one.model_bytes if own_weights else 0))
+        for one in draft.buffers
+    )
+    return replace(target, buffers=target.buffers + parts, output_bytes=target.output_bytes + draft.output_bytes)
+
+
 def memory_of(context: Context) -> MemoryUse:
     """What a context and its model take. Nothing may compute with it meanwhile.
 
@@ -125,7 +140,7 @@ def measure(native: Native, path: str, model: llama_h.llama_model_params, contex
         ModelError: llama.cpp refuses the file or the options; the message holds its reason.
     """
     try:
-        arguments = (path.encode(), ctypes.byref(model), ctypes.byref(context))
+        arguments = (os.fsencode(path), ctypes.byref(model), ctypes.byref(context))
         return _parsed(native.json_call("lm_memory_measure", *arguments, prefix=path))
     finally:
         logs.forward(native)
@@ -175,7 +190,7 @@ class Fit:
     ) -> None:
         self.native = native
         out = localllm_h.lm_fit_p()
-        arguments = (path.encode(), ctypes.byref(model), ctypes.byref(context), margin_bytes, n_ctx_min)
+        arguments = (os.fsencode(path), ctypes.byref(model), ctypes.byref(context), margin_bytes, n_ctx_min)
         try:
             native.check(native.lm_fit_create(*arguments, ctypes.byref(out)), path)
         finally:

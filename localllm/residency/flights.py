@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from localllm.errors import LocalLLMError
 
 T = TypeVar("T")
 
@@ -32,7 +35,8 @@ class Flights(Generic[T]):
             make: makes it, and puts it where `find` finds it.
 
         Raises:
-            Exception: Whatever `make` raised, in every thread that waited for it; the next call tries anew.
+            Exception: Whatever `make` raised, in every thread that waited for it (of our own errors each gets a copy); the next
+                call tries anew.
         """
         while True:
             with self._lock:
@@ -48,7 +52,7 @@ class Flights(Generic[T]):
             if flight.result is not None:
                 return flight.result
             if isinstance(flight.error, Exception):
-                raise flight.error
+                raise _copy(flight.error)
             # Ctrl-C, say, in the thread that made it: that was meant for that one.
 
     def _make(self, key: Hashable, flight: _Flight[T], make: Callable[[], T]) -> T:
@@ -62,3 +66,8 @@ class Flights(Generic[T]):
             with self._lock:
                 del self._flights[key]
             flight.ended.set()
+
+
+def _copy(error: Exception) -> Exception:
+    """The same error without its traceback, which tells of another thread, and would keep what that one has in its hands."""
+    return copy.copy(error) if isinstance(error, LocalLLMError) else error

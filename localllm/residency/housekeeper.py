@@ -9,6 +9,10 @@ from collections.abc import Callable
 
 logger = logging.getLogger("localllm")
 
+# The system's waits take no more than some hundred years, and a model may be kept for longer; looking costs nothing.
+_LONGEST_PAUSE_SECONDS = 3600.0
+_PAUSE_AFTER_FAILURE_SECONDS = 60.0
+
 
 class Housekeeper:
     """There is a thread while anything is loaded.
@@ -51,13 +55,13 @@ class Housekeeper:
                 pause = self._tidy()
             except Exception:
                 logger.exception("unloading idle models failed")
-                pause = None
+                pause = _PAUSE_AFTER_FAILURE_SECONDS  # what was due then still is
             with self._lock:
                 if self._stopping or (pause is not None and pause < 0 and self._calls.empty()):
                     self._thread = None
                     return
             try:
-                self._calls.get(timeout=pause if pause is None or pause > 0 else 0)
+                self._calls.get(timeout=None if pause is None else min(max(pause, 0.0), _LONGEST_PAUSE_SECONDS))
             except queue.Empty:
                 continue
             self._drain()

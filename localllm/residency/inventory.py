@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.native.handles import Model
-from localllm.residency import fitting
-from localllm.residency.fitting import Plan
+from localllm.residency.fitting import mib
 from localllm.residency.listing import LoadedModel
+from localllm.residency.measured import use_of_context, use_of_weights
+from localllm.residency.placement import MAPPED, Plan
 from localllm.residency.policy import TOTAL, Holding, Use, add
-from localllm.residency.resident import Resident, Spec
+from localllm.residency.resident import Resident, Spec, WeightsKey
 
 Context = Engine | Embedder
 
@@ -56,7 +57,7 @@ class Inventory:
 
     # ---- what comes
 
-    def resident(self, spec: Spec, weights_key: Hashable) -> Resident:
+    def resident(self, spec: Spec, weights_key: WeightsKey) -> Resident:
         """The resident for a spec. What the program still holds of it, after its last handle was closed, is used again."""
         key = (weights_key, spec.context, spec.purpose)
         found = self._residents.get(key)
@@ -75,7 +76,7 @@ class Inventory:
     def add_model(self, key: Hashable, model: Model, plan: Plan) -> None:
         """Weights were loaded; how much they take is measured with the first context over them."""
         self._models[key] = model
-        mapped, layers = plan.model.load_mode in fitting.MAPPED, plan.placement.n_gpu_layers
+        mapped, layers = plan.model.load_mode in MAPPED, plan.placement.n_gpu_layers
         self._weights[model] = Weights(key, plan.weights_use, mapped, layers)
 
     def add_context(self, resident: Resident, value: Context, plan: Plan) -> None:
@@ -83,7 +84,7 @@ class Inventory:
         self._contexts[value] = Known(resident.spec, resident.weights_key, plan)
         weights = self._weights.get(value.model)
         if weights is not None:
-            self._weights[value.model] = replace(weights, use=fitting.use_of_weights(value.memory, weights.mapped))
+            self._weights[value.model] = replace(weights, use=use_of_weights(value.memory, weights.mapped))
 
     # ---- what there is
 
@@ -105,7 +106,7 @@ class Inventory:
         return [
             resident.holding(use) if resident else Holding(value, use, known.weights_key, 0.0, False)
             for value, known in self._open_contexts()
-            for resident, use in ((self._resident_of(value), fitting.use_of_context(value.memory)),)
+            for resident, use in ((self._resident_of(value), use_of_context(value.memory)),)
         ]
 
     def weights(self) -> dict[object, Use]:
@@ -143,7 +144,7 @@ class Inventory:
         parts = []
         for entry in self.entries():
             state = "".join(f", {word}" for word, is_so in (("busy", entry.busy), ("pinned", entry.pinned)) if is_so)
-            parts.append(f"{entry.reference} ({entry.purpose}, {fitting.mib(entry.n_bytes)}{state})")
+            parts.append(f"{entry.reference} ({entry.purpose}, {mib(entry.n_bytes)}{state})")
         return f"loaded are {', '.join(parts)}; close what is not needed" if parts else ""
 
     # ---- inside
@@ -162,9 +163,9 @@ def _context_entry(value: Context, spec: Spec, resident: Resident | None, offset
         reference=spec.reference,
         path=str(spec.path),
         purpose=spec.purpose,
-        n_bytes=fitting.use_of_context(value.memory)[TOTAL],
+        n_bytes=use_of_context(value.memory)[TOTAL],
         n_ctx=value.memory.n_ctx,
-        busy=resident.busy if resident else value.busy,
+        busy=resident.busy if resident else value.activity.busy,
         last_used=resident.last_used + offset if resident else time.time(),
         keep_alive=resident.keep_alive if resident else None,
         pinned=resident.pinned if resident else False,

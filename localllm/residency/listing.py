@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import json
 import logging
 import os
+import platform
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from localllm.engine.checks import MAX_FLOAT
+from localllm.errors import LocalLLMError
 from localllm.files import write_atomically
 from localllm.hub.catalog import home
 
@@ -19,6 +25,9 @@ logger = logging.getLogger("localllm")
 
 _VERSION = 1
 _FOLDER = "run"
+_NAME = re.compile("([0-9]{1,9})(-[0-9a-f]+)?[.]json", re.ASCII)
+_PURPOSES = ("weights", "engine", "embedder", "ranker")
+_MAX_SECONDS = 1e11  # some thousand years
 
 
 @dataclass(frozen=True)
@@ -68,12 +77,15 @@ class Listing:
         if settled == self._written:
             return
         entries = [{**dataclasses.asdict(model), "busy": None} for model in models]
-        text = json.dumps({"version": _VERSION, **_identity(os.getpid()), "models": entries}, indent=1)
+        identity = _identity(os.getpid())
+        text = json.dumps({"version": _VERSION, **identity, "models": entries}, indent=1)
+        # Another machine, or a container, with the same folder may have a process of the same number.
+        space = hashlib.sha256(f"{identity['boot']} {identity['space']}".encode()).hexdigest()[:8]
         try:
-            path = home() / _FOLDER / f"{os.getpid()}.json"
+            path = home() / _FOLDER / f"{os.getpid()}-{space}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text.encode())
-        except (OSError, RuntimeError) as error:  # RuntimeError: this user has no folder of its own
+        except (OSError, RuntimeError, LocalLLMError) as error:  # this user may have no folder of its own
             if not self._warned:
                 logger.warning("what is loaded cannot be told (%s); `localllm ps` will not know of this process", error)
             self._warned = True
@@ -83,30 +95,33 @@ class Listing:
     def remove(self) -> None:
         """Takes the file of this process away, if there is one."""
         path, self._path, self._written = self._path, None, []
-        if path is not None and path.name == f"{os.getpid()}.json":
+        if path is not None and path.name.startswith(f"{os.getpid()}-"):  # else it is the parent's, who forked
             _unlink(path)
 
 
 def others() -> list[LoadedModel]:
     """What other processes of this user hold, by their process number; what dead ones have left behind is taken away."""
     found = []
-    try:
-        numbered = (path for path in (home() / _FOLDER).glob("*.json") if path.stem.isdigit())
-        paths = sorted(numbered, key=lambda path: int(path.stem))
-    except (OSError, RuntimeError):
-        return []
-    for path in paths:
-        pid = int(path.stem)
+    for pid, path in _numbered():
         if pid == os.getpid() or (state := _read(path)) is None:
             continue
         own = _identity(pid)
-        if state.get("space") != own["space"]:
-            continue  # of a container, say, whose process numbers say nothing here
-        if _is_alive(pid) and state.get("started") == own["started"]:
-            found += [model for entry in state["models"] if (model := _entry(entry, pid)) is not None]
-        else:
+        here = all(state.get(key) == own[key] for key in ("boot", "space"))
+        ended = here and not (_is_alive(pid) and state.get("started") == own["started"])
+        if ended or (state.get("boot") != own["boot"] and state.get("host") == own["host"]):
             _unlink(path)
+        elif here:  # else of another machine or a container, whose process numbers say nothing
+            found += [model for entry in state["models"] if (model := _entry(entry, pid)) is not None]
     return found
+
+
+def _numbered() -> list[tuple[int, Path]]:
+    """Files in order of the processes whose names they have."""
+    try:
+        paths = [path for path in (home() / _FOLDER).iterdir() if path.is_file()]
+    except (OSError, RuntimeError, LocalLLMError):
+        return []
+    return sorted((int(match[1]), path) for path in paths if (match := _NAME.fullmatch(path.name)))
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -119,24 +134,63 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _entry(entry: Any, pid: int) -> LoadedModel | None:
+    """What a file says of something loaded; None if it is not what `Listing` writes."""
     names = [field.name for field in dataclasses.fields(LoadedModel)]
     if not isinstance(entry, dict) or any(name not in entry for name in names):
         return None
-    return LoadedModel(**{**{name: entry[name] for name in names}, "busy": None, "pid": pid})
+    found = LoadedModel(**{**{name: entry[name] for name in names}, "busy": None, "pid": pid})
+    sound = (
+        isinstance(found.reference, str)
+        and _is_path(found.path)
+        and found.purpose in _PURPOSES
+        and _is_count(found.n_bytes)
+        and _is_count(found.n_ctx)
+        and _is_seconds(found.last_used, _MAX_SECONDS)
+        and (found.keep_alive is None or _is_seconds(found.keep_alive, MAX_FLOAT))
+        and isinstance(found.pinned, bool)
+    )
+    return found if sound else None
+
+
+def _is_path(value: object) -> bool:
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_seconds(value: object, most: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def _identity(pid: int) -> dict[str, Any]:
     """What tells a process from a later one of the same number: when it began, and whose numbers these are."""
     try:
         # proc(5): the 22nd field, after the name in brackets, which may hold anything.
-        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        started = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     except (OSError, IndexError):
         started = ""
+    return {"pid": pid, "started": started, "host": platform.node(), "boot": _boot(), "space": _namespace()}
+
+
+@functools.cache
+def _boot() -> str:
+    """This machine since its start (random(4)): the first namespace of process numbers is called the same on every Linux."""
     try:
-        space = str(Path("/proc/self/ns/pid").readlink())
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        space = ""
-    return {"pid": pid, "started": started, "space": space}
+        return platform.node()
+
+
+def _namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def _is_alive(pid: int) -> bool:

@@ -93,6 +93,21 @@ def victims(
     return None if lacking(needed, add(room, _only(freed, room))) else chosen
 
 
+def next_on_device(holdings: Sequence[Holding], weights: Mapping[object, Use], kept: object = None) -> list[object]:
+    """The idle one that was used least recently of those that take memory of a device of its own; the weights `kept` stay.
+
+    Returns:
+        ids of holdings, at most one.
+    """
+
+    def takes(one: Holding) -> bool:
+        use = one.use if one.weights == kept else add(one.use, weights.get(one.weights, {}))
+        return any(n_bytes > 0 for place, n_bytes in use.items() if place not in (TOTAL, HOST))
+
+    idle = [one for one in holdings if one.evictable and takes(one)]
+    return [one.id for one in sorted(idle, key=lambda one: one.last_used)[:1]]
+
+
 def _only(use: Use, room: Use) -> Use:
     return {place: n_bytes for place, n_bytes in use.items() if place in room}
 

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import logging
 import os
-import re
 import threading
 import time
 import weakref
@@ -21,24 +20,23 @@ from localllm.engine import checks
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.engine.params import context_params, model_params
-from localllm.errors import ClosedError, InvalidRequestError, ModelLoadError, NativeError
-from localllm.hub.free_memory import free_memory
+from localllm.errors import ClosedError, ModelLoadError, NativeError
 from localllm.hub.gguf import Header, read_model
-from localllm.native.bindings import localllm as localllm_h
 from localllm.native.handles import Model
 from localllm.native.library import load
-from localllm.residency import fitting
-from localllm.residency.fitting import Plan, Wanted
+from localllm.residency import fitting, limits
+from localllm.residency.failures import is_out_of_memory
 from localllm.residency.flights import Flights
 from localllm.residency.housekeeper import Housekeeper
 from localllm.residency.inventory import Inventory
 from localllm.residency.listing import Listing, LoadedModel, others
-from localllm.residency.policy import HOST, TOTAL, Use, add, expired, victims
+from localllm.residency.measured import device_room
+from localllm.residency.placement import Plan, Room, Wanted, needed
+from localllm.residency.policy import HOST, TOTAL, Use, add, expired, next_on_device, victims
 from localllm.residency.resident import Holder, Lease, Resident, Spec
 
 logger = logging.getLogger("localllm")
 
-BUDGET_VARIABLE = "LOCALLLM_MEMORY_BUDGET"
 # An engine that was handed out, without a request yet, is about to get one.
 _GRACE_SECONDS = 5.0
 
@@ -53,7 +51,7 @@ class Registry:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, free_bytes: Callable[[], int | None] | None = None) -> None:
         self.clock = clock
-        self.free_bytes = free_bytes or _free_bytes
+        self.free_bytes = free_bytes or limits.free_bytes
         self.budget_bytes: int | None = None
         self._start_over()
 
@@ -93,7 +91,7 @@ class Registry:
         with self._lock:
             found = self._there.resident(spec, weights_key)
             if (value := found.loaded) is not None:
-                value.on_rest(functools.partial(_rested, weakref.ref(found), self))
+                value.activity.on_rest(functools.partial(_rested, weakref.ref(found), self))
             return found
 
     def hold(self, resident: Resident, handle: Holder) -> None:
@@ -121,18 +119,34 @@ class Registry:
             with self._changed:
                 while resident.unloading:
                     self._changed.wait()
-                if (value := resident.loaded) is not None:
-                    resident.last_used = self.clock()
-                    return Lease(resident, value, self._released)
+                if (lease := self._leased(resident)) is not None:
+                    return lease
             fresh = object()
             try:
                 find, make = functools.partial(_loaded, resident), functools.partial(self._load, resident, fresh, check_memory)
                 self._loading.get(resident.key, find, make)
                 with self._lock:
-                    if not resident.unloading and (value := resident.loaded) is not None:
-                        return Lease(resident, value, self._released)
+                    if (lease := self._leased(resident)) is not None:
+                        return lease
             finally:
                 resident.leases.discard(fresh)
+
+    def lease_at_hand(self, resident: Resident) -> Lease[Any] | None:
+        """The same if it is loaded, and if nothing has to be waited for; else None."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._leased(resident)
+        finally:
+            self._lock.release()
+
+    def _leased(self, resident: Resident) -> Lease[Any] | None:
+        """With the lock held."""
+        value = resident.loaded
+        if value is None or resident.unloading:
+            return None
+        resident.last_used = self.clock()
+        return Lease(resident, value, self._released)
 
     def touch(self, resident: Resident) -> None:
         """It was handed out, and will be used in a moment."""
@@ -161,36 +175,29 @@ class Registry:
             InvalidRequestError: Not a whole number of at least 0.
         """
         self.budget_bytes = None if n_bytes is None else checks.whole("budget", n_bytes, least=0)
-        with self._lock:
-            if not self._there.holdings():
-                return
-            room = self._room(None)
-            chosen = victims(self._there.holdings(), self._there.weights(), {TOTAL: 0}, room)
-            # What is busy or pinned stays; if that is too much by itself, everything else goes.
-            claimed = self._claim_idle() if chosen is None else self._claim(chosen)
-        self._unload(claimed)
+        with self._claims() as claimed:
+            with self._lock:
+                if not self._there.holdings():
+                    return
+                chosen = victims(self._there.holdings(), self._there.weights(), {TOTAL: 0}, self._room(None).free)
+                if chosen is None:  # what is busy or pinned stays, and is too much by itself
+                    self._claim_idle(claimed)
+                else:
+                    self._claim(chosen, claimed)
+            self._unload(claimed)
 
-    def _budget(self) -> int | None:
-        if self.budget_bytes is not None:
-            return self.budget_bytes
-        text = os.environ.get(BUDGET_VARIABLE, "").strip()
-        if not text:
-            return None
-        if not re.fullmatch("[0-9]{1,30}", text):
-            raise InvalidRequestError(f"{BUDGET_VARIABLE}: {text!r} is not a whole number of bytes")
-        return int(text)
-
-    def _room(self, token: object) -> dict[str, int]:
-        """What is possible now, without what loads under way will take (but for the one of this token)."""
-        budget, free = self._budget(), self.free_bytes()
-        room = dict(fitting.device_room(load()))
+    def _room(self, token: object, kept: Hashable = None) -> Room:
+        """What is possible, but for what loads under way will take (without the one of this token); the weights `kept` stay."""
+        budget, free = limits.budget_bytes(self.budget_bytes), self.free_bytes()
+        room = dict(device_room(load()))
+        if free is not None:
+            room[HOST] = free
         with self._lock:
             reserved = add(*(use for owner, use in self._reserved.items() if owner is not token))
             if budget is not None:
                 room[TOTAL] = budget - self._there.used().get(TOTAL, 0)
-        if free is not None:
-            room[HOST] = free
-        return {place: n_bytes - reserved.get(place, 0) for place, n_bytes in room.items()}
+            idle = self._there.freeable(kept)
+        return Room({place: n_bytes - reserved.get(place, 0) for place, n_bytes in room.items()}, idle)
 
     # ---- loading
 
@@ -233,7 +240,7 @@ class Registry:
             with self._changed:
                 self._reserved.pop(token, None)
                 self._changed.notify_all()
-        value.on_rest(functools.partial(_rested, weakref.ref(resident), self))
+        value.activity.on_rest(functools.partial(_rested, weakref.ref(resident), self))
         weakref.finalize(value, self._housekeeper.wake).atexit = False
         self._housekeeper.start()
         self.publish()
@@ -244,15 +251,16 @@ class Registry:
         try:
             return self._open(resident, model, plan, token)
         except (ModelLoadError, NativeError, MemoryError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error, resident.spec.path):
                 raise
             logger.info("%s: %s; everything idle is unloaded, and it is tried once more", resident.spec.path, error)
             failed = error
-        with self._lock:
-            claimed = self._claim_idle()
-        self._unload(claimed)
-        if not claimed:
-            raise failed
+        with self._claims() as claimed:
+            with self._lock:
+                self._claim_idle(claimed)
+            if not claimed:
+                raise failed
+            self._unload(claimed)
         return self._open(resident, model, plan, token)
 
     def _admit(self, resident: Resident, token: object, check_memory: bool) -> tuple[Model | None, Plan]:
@@ -263,29 +271,34 @@ class Registry:
         header = read_model(resident.spec.path)
         while True:
             model = self._model(resident.weights_key)
+            kept = resident.weights_key if model else None
             wanted = self._wanted(resident, header, model)
-            plan = fitting.plan(load(), wanted, self._room(token))
-            use = fitting.needed(plan, wanted)
-            with self._changed:
-                room = self._room(token)
-                if not check_memory:
-                    room = {place: n_bytes for place, n_bytes in room.items() if place == TOTAL}
-                chosen = victims(
-                    self._there.holdings(), self._there.weights(), use, room, resident.weights_key if model else None
-                )
-                if chosen is None and self._waited(token):
-                    continue
-                if chosen is None:
-                    freeable = self._there.freeable(resident.weights_key)
-                    most = {place: n_bytes + freeable.get(place, 0) for place, n_bytes in room.items()}
-                    raise fitting.does_not_fit(wanted, plan, most, self._there.held())
-                claimed = self._claim(chosen)
-                self._reserved[token] = use
-            if not chosen:
-                fitting.warn_of_length(wanted, plan)
-                return model, plan
-            del model
-            self._unload(claimed)
+            room = self._room(token, kept)
+            plan = fitting.plan(load(), wanted, room if check_memory else room.beside)
+            with self._claims() as claimed:
+                with self._changed:
+                    room = self._room(token, kept)
+                    room = room if check_memory else room.budget
+                    chosen = self._chosen(wanted, plan, room, kept)
+                    if chosen is None:
+                        if self._waited(token):
+                            continue
+                        raise fitting.does_not_fit(wanted, plan, room.most, self._there.held())
+                    self._reserved[token] = needed(plan, wanted)
+                    self._claim(chosen, claimed)
+                if not chosen:
+                    fitting.warn_of_length(wanted, plan)
+                    return model, plan
+                del model
+                self._unload(claimed)
+
+    def _chosen(self, wanted: Wanted, plan: Plan, room: Room, kept: Hashable) -> list[object] | None:
+        """What makes way for a plan, the weights `kept` not among it; None: there is no room whatever does."""
+        holdings, weights = self._there.holdings(), self._there.weights()
+        chosen = victims(holdings, weights, needed(plan, wanted), room.free, kept)
+        if chosen == [] and plan.is_cramped:
+            return next_on_device(holdings, weights, kept)
+        return chosen
 
     def _wanted(self, resident: Resident, header: Header, model: Model | None) -> Wanted:
         spec = resident.spec
@@ -295,8 +308,8 @@ class Registry:
 
     def _waited(self, token: object) -> bool:
         """Whether others were loading or unloading, so that there may be room now. Gives up the lock, which is held, for it."""
-        self._reserved.pop(token, None)
-        self._changed.notify_all()
+        if self._reserved.pop(token, None) is not None:
+            self._changed.notify_all()
         if not self._reserved and not any(resident.unloading for resident in self._there.residents):
             return False
         self._changed.wait()
@@ -311,7 +324,7 @@ class Registry:
             with self._lock:
                 self._reserved[token] = plan.context_use  # the weights are counted as loaded
         if spec.purpose == "engine":
-            return Engine(model, context=plan.context)
+            return Engine(model, plan.model, plan.context)
         return Embedder(model, context=plan.context, rank=spec.purpose == "ranker")
 
     def _model(self, key: Hashable) -> Model | None:
@@ -326,35 +339,45 @@ class Registry:
         model = Model(str(resident.spec.path), params)
         with self._lock:
             self._there.add_model(resident.weights_key, model, plan)
+        # They may outlive every context, and then nobody else tells that they go.
+        weakref.finalize(model, self._housekeeper.wake).atexit = False
+        self._housekeeper.start()
         return model
 
     # ---- unloading
 
-    def _claim(self, chosen: list[object]) -> list[Resident]:
-        """Residents that nobody can take any more; with the lock held. Those that are in use by now are left out."""
-        claimed = [one for one in chosen if isinstance(one, Resident) and not one.busy and not one.unloading]
-        for resident in claimed:
-            resident.unloading = True
-        return claimed
-
-    def _unload(self, claimed: list[Resident]) -> None:
+    @contextlib.contextmanager
+    def _claims(self) -> Iterator[list[Resident]]:
+        """Residents that nobody can take; afterwards they can be loaded again, whatever has happened."""
+        claimed: list[Resident] = []
         try:
-            for resident in claimed:
-                value, resident.value = resident.value, None
-                if value is not None:
-                    logger.info("%s: unloaded, as it was idle", resident.spec.path)
-                    value.close()
-                del value  # with it the weights go, if this was their last use
+            yield claimed
         finally:
             with self._changed:
                 for resident in claimed:
                     resident.unloading = False
-                self._changed.notify_all()
+                if claimed:
+                    self._changed.notify_all()
+
+    def _claim(self, chosen: list[object], claimed: list[Resident]) -> None:
+        """Claims what was chosen; with the lock held. What is in use by now is left out."""
+        for resident in chosen:
+            if isinstance(resident, Resident) and not resident.busy and not resident.unloading:
+                claimed.append(resident)
+                resident.unloading = True
+
+    def _claim_idle(self, claimed: list[Resident]) -> None:
+        self._claim([one.id for one in self._there.holdings() if one.evictable], claimed)
+
+    def _unload(self, claimed: list[Resident]) -> None:
+        for resident in claimed:
+            value, resident.value = resident.value, None
+            if value is not None:
+                logger.info("%s: unloaded, as it was idle", resident.spec.path)
+                value.close()
+            del value  # with it the weights go, if this was their last use
         if claimed:
             self.publish()
-
-    def _claim_idle(self) -> list[Resident]:
-        return self._claim([one.id for one in self._there.holdings() if one.evictable])
 
     def expire(self) -> float | None:
         """Unloads what has been idle for as long as it may.
@@ -362,18 +385,19 @@ class Registry:
         Returns:
             float, seconds until something is due again; None: not before something changes.
         """
-        with self._lock:
-            terms = [term for resident in self._there.residents if (term := resident.term()) is not None]
-            over, pause = expired(terms, self.clock())
-            claimed = self._claim(over)
-        self._unload(claimed)
+        with self._claims() as claimed:
+            with self._lock:
+                terms = [term for resident in self._there.residents if (term := resident.term()) is not None]
+                over, pause = expired(terms, self.clock())
+                self._claim(over, claimed)
+            self._unload(claimed)
         return pause
 
     def _tidy(self) -> float | None:
         pause = self.expire()
         self.publish()
         with self._lock:
-            anything = self._there.holdings() or self._reserved
+            anything = self._there.holdings() or self._there.weights() or self._reserved
         return pause if anything else -1.0
 
     # ---- what there is
@@ -408,20 +432,6 @@ def _rested(resident: weakref.ref[Resident], registry: Registry) -> None:
         registry.rested(found)
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed: llama.cpp only says so in words."""
-    if isinstance(error, MemoryError) or (isinstance(error, NativeError) and error.status == localllm_h.LM_OUT_OF_MEMORY):
-        return True
-    return "alloc" in str(error).lower() or "out of memory" in str(error).lower()
-
-
-def _free_bytes() -> int | None:
-    try:
-        return free_memory().free_bytes
-    except OSError:
-        return None
-
-
 registry = Registry()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=registry.forked)
@@ -444,7 +454,9 @@ def set_memory_budget(n_bytes: int | None) -> None:
 
 
 def loaded_models(*, everywhere: bool = False) -> list[LoadedModel]:
-    """What is loaded: an entry for each context, and one for the weights that contexts of a file share.
+    """What LocalModels have loaded: an entry for each context, and one for the weights that contexts of a file share.
+
+    An Engine or Embedder that a program has made by itself is in no list.
 
     Args:
         everywhere: bool, also what other processes of this user hold.

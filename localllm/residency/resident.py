@@ -8,16 +8,18 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.errors import ModelNotFoundError
-from localllm.residency.fitting import Plan, Purpose
+from localllm.residency.placement import Plan, Purpose
 from localllm.residency.policy import Holding, Term, Use
 
 V = TypeVar("V", bound=Engine | Embedder)
+# A file: its path with links followed, time of change (ns), size (bytes); then how it is loaded, and the types of its overrides.
+WeightsKey: TypeAlias = tuple[str, int, int, ModelConfig, tuple[type, ...]]
 
 
 class Holder(Protocol):
@@ -45,7 +47,7 @@ class Spec:
     purpose: Purpose
 
     @property
-    def weights_key(self) -> Hashable:
+    def weights_key(self) -> WeightsKey:
         """The file as it is now, and how its weights are loaded.
 
         Raises:
@@ -73,7 +75,7 @@ class Resident:
         timed: bool, it is unloaded some time after it became idle; may be read without the lock.
     """
 
-    def __init__(self, spec: Spec, key: Hashable, weights_key: Hashable) -> None:
+    def __init__(self, spec: Spec, key: Hashable, weights_key: WeightsKey) -> None:
         self.spec = spec
         self.key = key
         self.weights_key = weights_key
@@ -105,7 +107,7 @@ class Resident:
     @property
     def busy(self) -> bool:
         value = self.loaded
-        return bool(self.leases) or (value is not None and value.busy)
+        return bool(self.leases) or (value is not None and value.activity.busy)
 
     def holding(self, use: Use) -> Holding:
         """As the policy sees it; `use` of its context."""
@@ -118,7 +120,7 @@ class Resident:
         self.timed = keep_alive is not None
         if keep_alive is None or value is None:
             return None
-        idle = not self.leases and value.resting and not self.unloading
+        idle = not self.leases and value.activity.resting and not self.unloading
         return Term(self, idle, self.last_used, keep_alive, self.kept_until)
 
 

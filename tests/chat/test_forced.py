@@ -48,15 +48,40 @@ def objects(rng: random.Random, depth: int) -> dict[str, Any]:
     return {**made, "required": rng.sample(names, rng.randint(0, len(names)))}
 
 
+MANY = 24  # Large batches make tokens cheap.
+# Says nothing of what is asked or of which tools there are: the grammar alone leads to calls. The prompt is the same for all, so
+# it is computed once, and shows JSON without the white space that a model likes to fill its answers with.
+DEAF = """{% for message in messages %}{% endfor %}<|im_start|>user
+JSON!<|im_end|>
+<|im_start|>assistant
+{"name":"get","arguments":{"a":[1,null],"b":"c"}}<|im_end|>
+<|im_start|>user
+JSON!<|im_end|>
+<|im_start|>assistant
+"""
+
+
 @pytest.fixture(scope="module")
 def model():
     with LocalModel("smollm2", n_ctx=8192, parallel=8) as model:
         yield model
 
 
+@pytest.fixture(scope="module")
+def weak(faster_smollm2):
+    with LocalModel(faster_smollm2, n_ctx=8192, parallel=MANY) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def deaf(faster_smollm2):
+    with LocalModel(faster_smollm2, n_ctx=8192, parallel=MANY, chat_template=DEAF) as model:
+        yield model
+
+
 def ask(model: LocalModel, number: int, **options: Any) -> tuple[str, list[tuple[str, str]], str | None]:
     messages = [{"role": "user", "content": f"Give me some data about thing number {number}."}]
-    options = {**options, "seed": number, "temperature": 1.0, "max_tokens": 600}
+    options = {**options, "seed": number, "temperature": 1.0, "max_tokens": 300}
     if number % 2:
         deltas = list(model.stream_chat(messages, **options))
         for delta in deltas:
@@ -69,18 +94,22 @@ def ask(model: LocalModel, number: int, **options: Any) -> tuple[str, list[tuple
     return message.content, [(call.name, call.arguments) for call in message.tool_calls], reason
 
 
-@pytest.mark.parametrize("first", [0, 60])
-def test_data_by_random_schemas_is_valid(model, first):
-    schemas = {number: schema(random.Random(number)) for number in range(first, first + 60)}
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda number: ask(model, number, json_schema=schemas[number]), schemas))
+@pytest.mark.parametrize("first", [0, 30, 60, 90])
+def test_data_by_random_schemas_is_valid(weak, first):
+    schemas = {number: schema(random.Random(number)) for number in range(first, first + 30)}
+    with ThreadPoolExecutor(MANY) as pool:
+        answers = list(pool.map(lambda number: ask(weak, number, json_schema=schemas[number]), schemas))
     for wanted, (content, calls, reason) in zip(schemas.values(), answers, strict=True):
         assert reason == "stop" and not calls
         jsonschema.validate(json.loads(content), wanted, cls=jsonschema.Draft202012Validator)
 
 
-@pytest.mark.parametrize("first", [0, 20, 40, 60])
-def test_forced_calls_of_random_tools_are_valid(model, first):
+@pytest.mark.parametrize(
+    ("kind", "numbers"), [("weak", range(8)), *(("deaf", range(first, first + 24)) for first in (8, 32, 56))]
+)
+def test_forced_calls_of_random_tools_are_valid(request, kind, numbers):
+    model = request.getfixturevalue(kind)
+
     def one(number: int) -> tuple[Any, ...]:
         rng = random.Random(1000 + number)
         parameters = {name: objects(rng, 0) for name in ("look_up", "send", "stop_it")}
@@ -89,8 +118,8 @@ def test_forced_calls_of_random_tools_are_valid(model, first):
         choice = rng.choice(["required", "any", "look_up", {"type": "function", "function": {"name": "stop_it"}}])
         return parameters, choice, ask(model, number, tools=tools, tool_choice=choice)
 
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(one, range(first, first + 20)))
+    with ThreadPoolExecutor(MANY) as pool:
+        answers = list(pool.map(one, numbers))
     for parameters, choice, (content, calls, reason) in answers:
         assert reason == "tool_calls" and len(calls) == 1 and not content.strip()
         for name, arguments in calls:
@@ -103,12 +132,12 @@ def test_forced_calls_of_random_tools_are_valid(model, first):
                 assert (name, value) == ("stop_it", {})
 
 
-def test_several_calls_at_once_have_their_own_ids(model):
+def test_several_calls_at_once_have_their_own_ids(weak):
     tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("left", "right")]
     asked: dict[str, Any] = {"tools": tools, "tool_choice": "required", "parallel_tool_calls": True, "max_tokens": 80}
     messages = [{"role": "user", "content": "Go left, then right."}]
     for seed in range(3):
-        calls = model.chat(messages, seed=seed, temperature=1.0, **asked).message.tool_calls
+        calls = weak.chat(messages, seed=seed, temperature=1.0, **asked).message.tool_calls
         assert calls and len({call.id for call in calls}) == len(calls) and {call.name for call in calls} <= {"left", "right"}
 
 

@@ -302,6 +302,7 @@ def test_a_whole_call_stays(tiny):
     [
         (False, '{"a": 1}', '{"a": 1}'), (False, "{}", "{}"), (False, "", None), (False, '{"a', None), (False, "[" * 99999, None),
         (True, "", "{}"), (True, '{"a": 1}', '{"a": 1}'), (True, "[1]", None), (True, "no", None),
+        (True, '{"a": 1e999}', None), (True, '{"a": NaN}', None), (True, '{"a": ' + "9" * 5000 + "}", None),
     ],
 )  # fmt: skip
 def test_calls_are_kept_whole_or_not_at_all(ended, arguments, kept):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from localllm import ChatSession, LocalModel
+from localllm.chat.messages import check_messages
 from localllm.errors import InvalidRequestError
 
 TEMPLATES = Path(__file__).parents[2] / "vendor" / "llama.cpp" / "models" / "templates"
@@ -152,6 +153,23 @@ def test_a_call_that_was_cut_off_is_named(arguments):
         pytest.raises(InvalidRequestError, match=r"^messages\[1\]\.tool_calls\[1\]\.function\.arguments: .*leave it out"),
     ):
         model.render(messages)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ('{"a": NaN}', "NaN is no finite number"),
+        ('{"a": [-Infinity]}', "-Infinity is no finite number"),
+        ('{"a": 1e999}', "1e999 is no finite number"),
+        ('{"a": ' + "9" * 5000 + "}", r"9{20}\.\.\. has 5000 digits"),
+        ({"a": float("nan")}, "NaN is no finite number"),
+        ({"a": 10**5000}, "cannot be written as JSON"),
+        ({"a": object()}, "cannot be written as JSON"),
+    ],
+)
+def test_numbers_that_json_does_not_have_are_named(arguments, reason):
+    with pytest.raises(InvalidRequestError, match=rf"^messages\[0\]\.tool_calls\[0\]\.function\.arguments: {reason}"):
+        check_messages([{"role": "assistant", "content": "", "tool_calls": [call(arguments=arguments)]}])
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ OPEN = ["Bielik-11B-v3.0-Instruct", "Qwen3.5-4B", "deepseek-ai-DeepSeek-V3.1", "
 
 
 @pytest.fixture(scope="module", params=OPEN)
-def thinker(request):
+def thinker(request, faster_smollm2):
     template = (TEMPLATES / f"{request.param}.jinja").read_text()
-    with LocalModel("smollm2", n_ctx=4096, parallel=2, chat_template=template) as model:
+    with LocalModel(faster_smollm2, n_ctx=4096, parallel=2, chat_template=template) as model:
         yield model
 
 
@@ -96,9 +96,9 @@ def test_every_thought_of_an_answer_has_its_own_budget(thinker):
     assert all(0 < thinker.count_tokens(one) <= 2 for one in thoughts.groups())
 
 
-def test_logprobs_and_drafts_go_with_a_budget(thinker):
+def test_logprobs_and_drafts_go_with_a_budget(thinker, faster_smollm2):
     options = {"reasoning_budget": 5, "reasoning_budget_message": MESSAGE, "logprobs": True}
-    with LocalModel("smollm2", n_ctx=4096, chat_template=thinker.chat_template, speculation="ngram-simple") as drafting:
+    with LocalModel(faster_smollm2, n_ctx=4096, chat_template=thinker.chat_template, speculation="ngram-simple") as drafting:
         for model in (drafting, thinker):
             for sampling in ({"temperature": 0}, {"temperature": 1.0, "seed": 1, "sampled_probs": True}):
                 answer = model.chat(ASK, max_tokens=40, **sampling, **options)

@@ -98,14 +98,30 @@ def test_verbose_shows_speed_and_messages_on_standard_error():
         (("run", "nothing", "x"), 3, "neither a file nor a known model"),
         (("run", "missing.gguf", "x"), 3, "missing.gguf: no such file"),
         (("run", "smollm2", "x", "-t", "-1"), 2, "temperature"),
-        (("run", "smollm2", "x", "--n-gpu-layers", "most"), 2, "n_gpu_layers"),
+        (
+            ("run", "smollm2", "x", "--n-gpu-layers", "most"),
+            2,
+            "--n-gpu-layers: must be a number of layers, 'all' or 'auto', not 'most'",
+        ),
+        (("run", "smollm2", "x", "-n", "0"), 2, "--max-tokens: must be at least 1, not 0"),
+        (("run", "smollm2", "x", "--regex", "("), 2, "unterminated"),
+        (("run", "smollm2", ""), 2, "PROMPT: is empty"),
+        (("run", "smollm2"), 2, "PROMPT: is empty"),
+        (("optimize", "missing.gguf"), 3, "no such file"),
+        (("run", "smollm2", "x", "--threads", "-1"), 2, "--threads: -1 is outside"),
+        (("plan", "org/m", "--cache-type", "q9"), 2, "--cache-type: 'q9' is not one of"),
+        (("pull", "org/m", "--rate-limit", "0"), 2, "--rate-limit: 0 is not"),
+        (("run", "smollm2", "x", "-c", "120000000"), 13, "with --n-ctx 120000000 it needs"),
         (("run", "smollm2", "x", "--nonsense"), 2, "nonsense"),
+        (("run", "smollm2", " "), 2, "PROMPT: is empty"),
         (("run",), 2, "MODEL"),
         (("nonsense",), 2, "nonsense"),
         (("info", "missing.gguf"), 3, "no such file"),
         (("run", "smollm2", "x", "-c", "8"), 3, "context"),
+        (("run", "smollm2", "x", "-c", "-8"), 2, "--n-ctx: '-8' is neither"),
+        (("plan", "smollm2", "-c", "all"), 2, "--n-ctx: 'all' is neither"),
         (("embed", "smollm2"), 2, "TEXT"),
-        (("embed", "smollm2", "x", "--pooling", "median"), 2, "pooling: 'median'"),
+        (("embed", "smollm2", "x", "--pooling", "median"), 2, "--pooling: 'median' is not one of 'mean'"),
         (("embed", "smollm2", "x", "--dimensions", "0"), 2, "dimensions"),
         (("embed", "smollm2", "many words here", "-c", "1"), 3, "texts[0]"),
         (("rerank", "smollm2", "x", "y"), 3, "no classification head"),
@@ -122,6 +138,19 @@ def test_a_broken_pipe_is_no_traceback():
     program = f"{sys.executable} -m localllm run smollm2 'Count to twenty' -n 200 | head -c 5"
     done = subprocess.run(program, shell=True, capture_output=True, timeout=120)
     assert len(done.stdout) == 5 and done.stderr == b""
+
+
+def test_an_interruption_while_the_command_is_imported_is_no_traceback(tmp_path):
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    found = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    done = run("list", PYTHONPATH=found)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_warning_is_one_line_that_names_options():
+    done = run("run", "smollm2", "x", "-n", "1", "-c", "20000")
+    assert done.returncode == 0 and done.stderr.count("\n") == 1 and done.stderr.startswith("localllm: ")
+    assert "--n-ctx 20000, but the model was trained for 8192" in done.stderr and "rope" not in done.stderr
 
 
 def test_version_and_help():
@@ -305,3 +334,30 @@ def test_ctrl_c_ends_run_at_once(terminal):
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.wait() == 130
     assert "Traceback" not in terminal.seen
+
+
+@pytest.mark.parametrize(("given", "n_ctx"), [("auto", 8192), ("512", 512)])
+def test_the_context_may_be_what_fits(given, n_ctx):
+    done = run("run", "smollm2", "The", "--raw", "-n", "1", "-t", "0", "-c", given, "-v")
+    assert done.returncode == 0 and re.search(rf"n_ctx += {n_ctx}\n", done.stderr)
+
+
+def test_a_quantization_is_planned_for_the_usual_context_where_it_takes_what_fits(hub, gguf_files, tmp_path, home):
+    hub.add("org/model", {"model-Q8_0.gguf": gguf_files.model(tmp_path / "model-Q8_0.gguf", n_layers=1)[0]})
+    plans = [json.loads(run("plan", "org/model", "--json", *more).stdout) for more in ((), ("-c", "auto"))]
+    assert plans[0]["memory"] == plans[1]["memory"]
+
+
+def test_info_for_programs_breaks_no_line(smollm2):
+    lines = run("info", "smollm2", COLUMNS="40").stdout.splitlines()
+    assert dict(line.split(maxsplit=1) for line in lines)["path"] == str(smollm2)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "says"),
+    [(">&-", 0, ""), (">/dev/full", 1, "localllm: standard output: No space left on device\n"), ("2>&-", 0, "")],
+)
+def test_output_that_is_closed_or_full(redirection, code, says):
+    command = [sys.executable, "-m", "localllm", "list", "--json"]
+    done = subprocess.run(["bash", "-c", f'"$@" {redirection}', "bash", *command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (code, says)

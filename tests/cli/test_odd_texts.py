@@ -36,3 +36,18 @@ def test_a_name_that_cannot_be_encoded_is_shown_all_the_same(tmp_path):
     done = run("alias", "--json", LOCALLLM_HOME=str(tmp_path))
     assert done.returncode == 0 and json.loads(done.stdout) == {"a": "\ud800/x"}
     assert run("alias", LOCALLLM_HOME=str(tmp_path)).stdout == "a\t\\ud800/x\n"
+
+
+@pytest.mark.parametrize("name", ["HF_HOME", "HF_HUB_CACHE", "LOCALLLM_HOME", "OLLAMA_MODELS"])
+def test_a_home_that_nobody_has_is_a_wrong_argument(name, tmp_path):
+    done = run("list", **{"LOCALLLM_HOME": str(tmp_path), "HF_HOME": str(tmp_path), name: "~nobody9/x"})
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(
+        f"localllm: {name}: nobody knows which folder the '~'"
+    )
+
+
+def test_a_user_without_a_home_of_any_kind_can_use_what_is_here(tmp_path):
+    environment = {"HOME": "/dev/null", "LOCALLLM_HOME": "", "HF_HOME": "", "XDG_CACHE_HOME": "", "XDG_DATA_HOME": ""}
+    assert "smollm2" in run("list", **environment).stdout
+    done = run("pull", "org/model", HF_ENDPOINT="http://127.0.0.1:9", **environment)
+    assert done.returncode == 15  # no word of a token that could not be read

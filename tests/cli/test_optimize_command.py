@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,12 +28,13 @@ RATES = Rates(
 
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
-    """A home that holds rates of this machine for two threads, so that nothing is measured."""
+    """A home that holds rates of this machine for one and two threads, so that nothing is measured."""
     folder = tmp_path / "home"
     monkeypatch.setenv("LOCALLLM_HOME", str(folder))
-    key = machine._key(2)
     (folder / "machine").mkdir(parents=True)
-    machine._write(machine._path(key), key, RATES)
+    for n_threads in (1, 2):
+        key = machine._key(n_threads)
+        machine._write(machine._path(key), key, replace(RATES, n_threads=n_threads))
     return folder
 
 
@@ -108,13 +108,11 @@ def test_refusals_are_one_line(home, arguments, code, words):
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"y\n", 0)])
-def test_on_a_terminal_it_asks(smollm2, home, answer, code):
+def test_on_a_terminal_it_asks(smollm2, home, answer, code, shown):
     mine, theirs = pty.openpty()
     process = subprocess.Popen([*COMMAND, "smollm2", "--threads", "2"], stdin=theirs, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
-    said = b""
-    while b"[y/N]" not in said and select.select([mine], [], [], 60)[0]:
-        said += os.read(mine, 4096)
+    shown(mine, r"\[y/N\]")
     assert models_in(home) == []
     os.write(mine, answer)
     out, _ = process.communicate(timeout=120)
@@ -122,16 +120,19 @@ def test_on_a_terminal_it_asks(smollm2, home, answer, code):
     assert process.returncode == code and len(models_in(home)) == (code == 0) and out.startswith(b"Warning: ")
 
 
-def test_ctrl_c_leaves_no_part_of_a_file(smollm2, home, tmp_path):
+def test_ctrl_c_leaves_no_part_of_a_file(smollm2, home, tmp_path, shown):
     target = tmp_path / "out" / "new.gguf"
-    arguments = ["smollm2", "--yes", "--type", "IQ4_XS", "-o", str(target), "--threads", "2"]
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    # Once the tensors are being written, past the metadata of 2 MB.
-    while not any(path.stat().st_size > 4 << 20 for path in target.parent.glob(".optimizing-*")) and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    arguments = ["smollm2", "--yes", "--type", "IQ4_XS", "-o", str(target), "--threads", "1"]
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "COLUMNS": "120"}
+    )
+    os.close(theirs)
+    shown(mine, r"[1-9][\d.]*/[\d.]+ .B")
+    assert sorted(path.stat().st_size > 0 for path in target.parent.iterdir()) == [False, True]  # its lock, and the file
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 130 and b"Traceback" not in err
+    err = shown(mine)
+    process.communicate(timeout=120)
+    os.close(mine)
+    assert process.returncode == 130 and "Traceback" not in err
     assert list(target.parent.iterdir()) == []

@@ -170,6 +170,9 @@ def test_512_tokens_are_no_limit(models):
         ({"a": 1}, {}, "^texts:"),
         (["a", None], {}, r"^texts\[1\]: must be text, not NoneType"),
         (["a", ["b"]], {}, r"^texts\[1\]: must be text"),
+        ("a\ud800", {}, r"^texts\[0\]: has half of a character"),
+        (["a", "a\udfff"], {}, r"^texts\[1\]: has half of a character"),
+        ("a", {"instruction": "\ud800"}, "^instruction: has half of a character"),
         ("a", {"pooling": "median"}, "^pooling: 'median' is not one of"),
         ("a", {"pooling": "rank"}, "^pooling:"),
         ("a", {"pooling": ["mean"]}, "^pooling:"),
@@ -190,7 +193,7 @@ def test_wrong_arguments_are_named(bert, texts, options, message):
         asyncio.run(bert.aembed(texts, **options))
 
 
-@pytest.mark.parametrize("text", ["\ud800", "\0", "a\0b", "😀" * 50, "[CLS][SEP]", "\n\t ", "x" * 10_000])
+@pytest.mark.parametrize("text", ["\0", "a\0b", "😀" * 50, "[CLS][SEP]", "\n\t ", "x" * 10_000])
 def test_any_text_is_embedded(bert, qwen3, text):
     for model in (bert, qwen3):
         assert math.hypot(*model.embed(text, truncate=True).vectors[0]) == pytest.approx(1, abs=1e-6)

@@ -182,6 +182,8 @@ def test_a_cut_document_leaves_the_template_whole(models):
         ("a", "b", {}, "^documents: must be a list"),
         ("a", None, {}, "^documents:"),
         ("a", ["b", 5], {}, r"^documents\[1\]: must be text"),
+        ("a\ud800", ["b"], {}, "^query: has half of a character"),
+        ("a", ["b", "b\ud800"], {}, r"^documents\[1\]: has half of a character"),
         ("a", ["b"], {"top_n": 0}, "^top_n:"),
         ("a", ["b"], {"top_n": 1.5}, "^top_n:"),
         ("a", ["b"], {"top_n": -1}, "^top_n:"),
@@ -200,3 +202,40 @@ def test_a_model_without_a_head_says_what_to_do(models):
     for name in ("bert", "qwen3", "qwen3-embedding"):
         with pytest.raises(UnsupportedModelError, match="no classification head, so it cannot rank; use a reranker"):
             LocalModel(models[name], n_ctx=256, n_threads=1).rerank("a", ["b"])
+
+
+def test_pairs_are_scored_in_their_order_and_in_shared_batches(reranker):
+    pairs = [(query, document) for query in (QUERY, "what is quick") for document in DOCUMENTS]
+    before = reranker.ranker.stats().n_batches
+    scores = reranker.score(pairs)
+    assert reranker.ranker.stats().n_batches - before == 1
+    assert [each.index for each in scores] == list(range(10))
+    for query, first in ((QUERY, 0), ("what is quick", 5)):
+        alone = {each.index: each for each in reranker.rerank(query, DOCUMENTS)}
+        for place in range(5):
+            assert scores[first + place].logit == pytest.approx(alone[place].logit, abs=1e-3)
+            assert scores[first + place].tokens == alone[place].tokens
+    assert asyncio.run(reranker.ascore(pairs)) == scores and reranker.score([]) == []
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ("ab", "pairs: must be a list of pairs"),
+        (5, "pairs: must be a list of pairs"),
+        ([("a", "b"), ("a",)], r"pairs\[1\]: must be a query and a document"),
+        ([("a", 1)], r"pairs\[0\]: must be a query and a document"),
+        (["ab"], r"pairs\[0\]: must be a query and a document"),
+        ([("a", "b"), ("a", "\ud800")], r"pairs\[1\]\[1\]: has half of a character"),
+    ],
+)
+def test_wrong_pairs_are_named(reranker, pairs, message):
+    with pytest.raises(InvalidRequestError, match=message):
+        reranker.score(pairs)
+
+
+def test_a_pair_that_is_too_long_is_named_or_cut(reranker):
+    pairs = [(QUERY, "one"), (QUERY, "paris " * 600)]
+    with pytest.raises(ContextOverflowError, match=r"pairs\[1\]: .* truncate=True"):
+        reranker.score(pairs)
+    assert [each.truncated for each in reranker.score(pairs, truncate=True)] == [False, True]

@@ -7,6 +7,7 @@ import gc
 import math
 import threading
 import weakref
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ from localllm.errors import (
     ModelLoadError,
     NativeError,
     QueueFullError,
+    RequestTimeoutError,
     UnsupportedModelError,
 )
 
@@ -366,6 +368,23 @@ def test_priority_starts_first(engine_for):
     assert ended.wait(30) and order == ["urgent", "late", "later"]
 
 
+def test_a_request_ends_when_its_time_is_up(engine_for):
+    engine = engine_for("qwen3", parallel=1, n_ctx=2048)
+    endless = ask(engine, "one", None, context_shift=0, sampling=SamplingParams(temperature=0, ignore_eos=True))
+    stream = engine.stream(endless)
+    next(stream)
+    with pytest.raises(RequestTimeoutError, match=r"0.1 seconds; it had not begun"):
+        engine.generate(ask(engine, "two", timeout=0.1))
+    stream.close()
+    with pytest.raises(RequestTimeoutError, match=r"0.2 seconds; \d+ tokens of the answer"):
+        engine.generate(replace(endless, timeout=0.2))
+    with pytest.raises(RequestTimeoutError):
+        asyncio.run(engine.agenerate(replace(endless, timeout=0.05)))
+    assert engine.generate(ask(engine, "two", timeout=60)).tokens
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert not engine.activity.busy and not [timer for timer in timers if timer.interval < 60]
+
+
 # ---- sampling
 
 
@@ -632,13 +651,34 @@ def test_what_ends_threads_ends_the_errand_that_raised_it(engine_for):
     assert engine.generate(ask(engine, "one")).tokens
 
 
-def test_an_engine_nobody_holds_is_collected(models, together):
+@pytest.mark.parametrize("used", ["never", "stream", "astream", "cancelled"])
+def test_an_engine_nobody_holds_is_collected(models, together, used):
     engine = Engine(str(models["qwen3"]), context=ContextConfig(n_ctx=256, n_threads=1))
     thread, dead = engine._thread, weakref.ref(engine)
+    if used == "stream":
+        engine.generate(ask(engine, "one"))
+    elif used == "astream":
+        asyncio.run(engine.agenerate(ask(engine, "one")))
+    elif used == "cancelled":
+        next(engine.stream(ask(engine, "one")))
     del engine
     gc.collect()
     thread.join(30)
     assert dead() is None and not thread.is_alive()
+
+
+def test_what_a_sink_refers_to_is_let_go_at_the_end(models, rest):
+    class Heard(list):
+        """What can be referred to weakly."""
+
+    with Engine(str(models["qwen3"]), context=ContextConfig(n_ctx=256, n_threads=1)) as engine:
+        heard = Heard()
+        engine.submit(ask(engine, "one"), heard.append)
+        dead = weakref.ref(heard)
+        rest(engine)
+        assert isinstance(heard[-1], Finished)
+        del heard
+        assert dead() is None
 
 
 @pytest.mark.parametrize("name", ["bert", "bert-reranker"])

@@ -115,11 +115,44 @@ def test_a_thousand_mixed_requests_leave_nothing_behind(engine_for, name, specul
     held = sum(residents.ledger.n_freed_by_clearing(entry.payload) for entry in residents.tree.tier("device"))
     assert held <= residents.ledger.n_used <= 768
     assert len(residents._free) + len(residents.tree.tier("device")) == core.runner.n_slots
-    # Scratch memory grows once in a while, by many MiB, when a batch needs more than any before; what requests leave behind
-    # would show in every round: 1 KiB of each would be 200 KiB.
+    assert_level(levels)
+
+
+def assert_level(levels: list[tuple[int, int]]) -> None:
+    """Scratch memory grows once in a while, by many MiB, when a batch needs more than any before; what requests leave behind
+    would show in every round: 1 KiB of each of 200 would be 200 KiB."""
     steps = [(after[0] - before[0], after[1] - before[1]) for before, after in itertools.pairwise(levels)]
     assert min(n_bytes for n_bytes, _ in steps) < 150 * 1024, steps
     assert min(n_blocks for _, n_blocks in steps) < 200, steps
+
+
+@pytest.mark.parametrize("kind", ["draft-mtp", "draft-eagle3", "draft-dflash", "draft-lilicorr", "draft-simple"])
+def test_five_hundred_requests_that_models_draft_for_leave_nothing_behind(engine_for, trained, lilicorr_files, models, kind):
+    path, draft = {
+        "draft-mtp": (trained, ""),
+        "draft-eagle3": (trained, trained.parent / "tiny-trained-qwen35-eagle3.gguf"),
+        "draft-dflash": (trained, trained.parent / "tiny-trained-qwen35-dflash.gguf"),
+        "draft-lilicorr": (lilicorr_files["target"], lilicorr_files["lilicorr-unified"]),
+        "draft-simple": (models["gemma3"], models["gemma3"]),
+    }[kind]
+    config = SpeculationConfig(kind=kind, draft=draft, n_max=4)
+    # As much RAM for copies as the first requests fill.
+    engine = engine_for(path, n_ctx=768, parallel=4, kept_sequences=4, cache_ram_bytes=2**17, speculation=config)
+    run_many(engine, 100, seed=1)
+    endings: Counter = Counter()
+    levels = [(allocated_bytes(), sys.getallocatedblocks())]
+    for seed in range(2, 7):
+        endings += run_many(engine, 100, seed=seed)
+        levels.append((allocated_bytes(), sys.getallocatedblocks()))
+    stats = engine.stats().speculation
+    assert stats.drafted_tokens > stats.accepted_tokens > 0
+    assert open_handles() == 0 and set(endings) <= {"stop", "length", "cancelled"} and endings["cancelled"] > 25
+    core = engine._core
+    assert core.scheduler.idle and len(core._speculator._throttles) <= 4
+    twin, native = core.runner.twin, core.runner.native
+    for slot in core.residents._free:
+        assert native.llama_memory_seq_pos_max(twin.context.memory, slot) == -1
+    assert_level(levels)
 
 
 def test_sixteen_threads_and_a_loop_share_an_engine(engine_for):

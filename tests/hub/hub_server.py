@@ -13,6 +13,7 @@ The routes and headers are those that huggingface_hub 2.4 and llama.cpp ask for;
 
 from __future__ import annotations
 
+import abc
 import argparse
 import contextlib
 import fnmatch
@@ -24,10 +25,11 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 CHUNK_BYTES = 256 << 10
@@ -138,6 +140,7 @@ class HubServer:
         self.links: dict[str, tuple[Stored, str]] = {}
         self.open_links: set[str] = set()
         self.lock = threading.RLock()
+        self.noted = threading.Condition(self.lock)
         self.ending = threading.Event()
         self._servers = [_Server(("127.0.0.1", 0), kind) for kind in (_Api, _Cdn)]
         for server in self._servers:
@@ -178,10 +181,10 @@ class HubServer:
             self.repos[new].name = new
             self.renamed[old] = new
 
-    def fail(self, **fault: object) -> Fault:
+    def fail(self, **fault: Any) -> Fault:
         """Adds a fault; see Fault. Those that were added first come first."""
         with self.lock:
-            self.faults.append(Fault(**fault))  # type: ignore[arg-type]
+            self.faults.append(Fault(**fault))
             return self.faults[-1]
 
     def expire_links(self) -> None:
@@ -195,6 +198,11 @@ class HubServer:
         with self.lock:
             log = list(self.log)
         return [entry for entry in log if entry.origin == origin and entry.method == method and fnmatch.fnmatch(entry.file, file)]
+
+    def wait_for(self, is_so: Callable[[], object], seconds: float = 60) -> None:
+        """Waits until a request makes a condition true."""
+        with self.noted:
+            assert self.noted.wait_for(is_so, seconds), f"no such request in {seconds} seconds"
 
     def forget(self) -> None:
         with self.lock:
@@ -225,13 +233,13 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
     hub: HubServer
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that are killed, and connections that are cut, are what this server is for."""
         if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
+            super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler, abc.ABC):
     protocol_version = "HTTP/1.1"
     server: _Server
     origin = ""
@@ -265,8 +273,9 @@ class _Handler(BaseHTTPRequestHandler):
         except (ConnectionError, BrokenPipeError):
             self.close_connection = True
 
+    @abc.abstractmethod
     def route(self, path: str) -> None:
-        raise NotImplementedError
+        """Answers."""
 
     def begin(self, file: str) -> bool:
         """Looks for a fault of this request; False if that has been the answer."""
@@ -302,6 +311,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         with self.hub.lock:
             self.hub.log.append(entry)
+            self.hub.noted.notify_all()
 
     def start_reply(self, status: int, headers: dict[str, str], n_bytes: int) -> None:
         self.note(status)

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,7 @@ from localllm.hub.archive import aexport, aimport, export, import_
 from localllm.hub.download import download_all
 from localllm.hub.garbage import gc
 from localllm.hub.inventory import models_here, pin
+from localllm.hub.layout import RepoCache
 from localllm.hub.manifest import Manifest
 from localllm.hub.progress import CancelToken
 from localllm.hub.store import Store
@@ -150,6 +152,8 @@ def test_targets_that_are_there_are_not_replaced_unasked(archive, store, tmp_pat
     for folder, overwrite in ((True, False), (True, True), (False, True)):
         with pytest.raises(InvalidRequestError, match="is there already"):
             export(store, "org/big", tmp_path / "full", folder=folder, overwrite=overwrite)
+    with pytest.raises(InvalidRequestError, match="is there already"):
+        export(store, "org/big", archive, folder=True, overwrite=True, progress=lambda event: pytest.fail("it was begun"))
     (tmp_path / "empty").mkdir()
     export(store, "org/big", f"{tmp_path}/empty/")
     with pytest.raises(HubError, match="cannot be written"):
@@ -173,7 +177,7 @@ def test_models_that_are_not_whole_or_from_no_repository_are_not_exported(repo, 
         export(store, "smollm2", tmp_path / "x.tar")
     with pytest.raises(ModelNotFoundError):
         export(store, "org/other", tmp_path / "x.tar")
-    assert not (tmp_path / "x.tar").exists() and not list(tmp_path.glob(".writing*"))
+    assert not (tmp_path / "x.tar").exists() and not list(tmp_path.glob(".exporting*"))
 
 
 def test_no_room_is_told_before_anything_is_written(archive, store, tmp_path, elsewhere, monkeypatch):
@@ -187,6 +191,29 @@ def test_no_room_is_told_before_anything_is_written(archive, store, tmp_path, el
         with pytest.raises(DiskSpaceError, match="10 are free"):
             call()
     assert not elsewhere.cache.exists() and not (tmp_path / "x.tar").exists()
+
+
+def test_what_is_here_already_needs_no_room(archive, elsewhere, repo, monkeypatch):
+    import localllm.hub.layout as layout
+
+    class Full:
+        free = 10
+
+    first = import_(elsewhere, archive)
+    monkeypatch.setattr(layout.shutil, "disk_usage", lambda path: Full)
+    assert import_(elsewhere, archive).files == first.files
+    first.place.pointer(first.commit, SHARDS[1]).resolve().unlink()
+    with pytest.raises(DiskSpaceError) as caught:
+        import_(elsewhere, archive)
+    assert caught.value.needed_bytes == len(repo[SHARDS[1]])
+
+
+def test_where_no_record_can_be_written_nothing_is_imported(archive, elsewhere, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file/models", tmp_path / "file"):
+        with pytest.raises(HubError, match="LOCALLLM_HOME"):
+            import_(Store(folder, elsewhere.cache), archive, progress=lambda event: pytest.fail("it was begun"))
+    assert not elsewhere.cache.exists()
 
 
 # ---- archives that are damaged or worse
@@ -257,7 +284,7 @@ def no_gguf(record, files):
 
 HOSTILE = {
     "traversal": with_name(-1, "../../../evil.gguf"),
-    "absolute": with_name(-1, "/tmp/evil.gguf"),
+    "absolute": with_name(-1, "/evil.gguf"),
     "backslash": with_name(-1, "..\\evil.gguf"),
     "device of Windows": with_name(-1, "con.gguf"),
     "a program": with_name(-1, "modeling_big.py"),
@@ -295,7 +322,9 @@ def test_nothing_is_left_of_an_archive_that_no_export_would_write(archive, elsew
     with pytest.raises(CorruptFileError, match="rebuilt.tar"):
         import_(elsewhere, path)
     path.unlink()
-    elsewhere.folder.rmdir() if elsewhere.folder.is_dir() and not any(elsewhere.folder.iterdir()) else None
+    if elsewhere.folder.is_dir():
+        assert [found.name for found in elsewhere.folder.iterdir()] in ([], [".lock"])
+        shutil.rmtree(elsewhere.folder.parent)
     left = [name for name in files_below(tmp_path) if name not in before]
     assert left in ([], ["there", "there/hub"])
     assert elsewhere.manifests() == []
@@ -433,7 +462,7 @@ def test_a_cancelled_export_or_import_leaves_nothing(archive, store, elsewhere, 
         with pytest.raises(DownloadCancelledError, match="nothing of it is left"):
             call(progress=told, cancel=cancel)
         assert events[-1].phase == "finished" and len({event.file for event in events}) == 1
-    assert not (tmp_path / "x.tar").exists() and not (tmp_path / "x").exists() and not list(tmp_path.glob(".writing*"))
+    assert not (tmp_path / "x.tar").exists() and not (tmp_path / "x").exists() and not list(tmp_path.glob(".exporting*"))
     assert files_below(elsewhere.cache) == []
 
 
@@ -487,4 +516,66 @@ async def test_beside_an_event_loop(archive, store, elsewhere, tmp_path):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert isinstance(done.manifest, Manifest) and not list(tmp_path.glob(".writing*"))
+    assert isinstance(done.manifest, Manifest) and not list(tmp_path.glob(".exporting*"))
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "finished"])
+def test_what_another_program_brought_is_hashed_under_the_callers_eyes(repo, store, tmp_path, gguf, ends):
+    """Where the cache has no links, nothing tells the checksum of a file."""
+    path = RepoCache.of("org/other", store.cache).pointer("a" * 40, "m-Q4_0.gguf")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gguf(n_values=1 << 20))
+    cancel, events = CancelToken(), []
+
+    def told(event) -> None:
+        events.append((event.phase, event.done_bytes, len(list(tmp_path.glob(".exporting-*")))))
+        if ends == "cancelled":
+            cancel.cancel()
+
+    if ends == "finished":
+        assert export(store, "org/other", tmp_path / "x.tar", progress=told).n_bytes == path.stat().st_size
+        assert events[0] == ("checking", 1 << 20, 0) and ("checking", 1 << 20, 2) in events
+        return
+    with pytest.raises(DownloadCancelledError, match="nothing of it is left"):
+        export(store, "org/other", tmp_path / "x.tar", progress=told, cancel=cancel)
+    assert events == [("checking", 1 << 20, 0)] and not (tmp_path / "x.tar").exists()
+
+
+def test_what_is_no_archive_is_said_once(store, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.tar").write_text("no archive\n" * 100)
+    for name in ("empty", "text.tar"):
+        with pytest.raises(CorruptFileError) as caught:
+            import_(store, tmp_path / name)
+        assert str(caught.value).count("export the model once more") == 1 and str(caught.value).count(name) == 1
+
+
+FULL = """
+import resource, signal, sys
+from localllm.errors import DiskSpaceError
+from localllm.hub.archive import export, import_
+from localllm.hub.store import Store
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (9000, resource.RLIM_INFINITY))
+try:
+    export(Store(), *sys.argv[2:]) if sys.argv[1] == "export" else import_(Store(), sys.argv[2])
+except DiskSpaceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_a_disk_that_fills_up_meanwhile_is_told_and_leaves_nothing(archive, store, tmp_path, ending):
+    target = tmp_path / "out/new"
+    target.parent.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, "export", "org/big", f"{target}{ending}"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "name a file on another disk" in done.stdout
+    assert list(target.parent.iterdir()) == []
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "elsewhere"), "LOCALLLM_HOME": str(tmp_path / "other")}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, "import", str(archive)], capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "set HF_HUB_CACHE to a folder on another disk" in done.stdout
+    assert [path for path in (tmp_path / "elsewhere").rglob("*") if path.is_file() and path.suffix != ".lock"] == []

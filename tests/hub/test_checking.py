@@ -225,11 +225,11 @@ def test_a_damaged_record_is_told_and_cannot_be_mended(repo, pulled, store, clie
     assert done.files == () and "pull the model again" in done.problem
 
 
-def test_half_a_model_has_to_be_pulled(repo, store, client):
+def test_half_a_model_is_nothing_to_verify(repo, store, client):
     listing = client.listing("org/big")
     download_all(client, listing, [file for file in listing.files if file.path == SHARDS[0]])
     assert verify(store) == ()
-    with pytest.raises(InvalidRequestError, match="localllm pull org/big"):
+    with pytest.raises(InvalidRequestError, match="localllm repair org/big:Q4_0 completes it"):
         verify(store, ["org/big:Q4_0"])
 
 
@@ -274,9 +274,55 @@ async def test_beside_an_event_loop(hub, repo, pulled, store, client):
     hub.fail(path=SHARDS[0], times=None, stall_after=100)
     task = asyncio.create_task(arepair(store, client=client))
     hub.forget()
-    while not hub.gets(SHARDS[0]):
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(hub.wait_for, lambda: hub.gets(SHARDS[0]))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not manifest.missing()  # the damaged one is still there
+
+
+# ---- what interrupted downloads left
+
+
+def cut(hub, client, store, *names) -> RepoCache:
+    """The cache after a download of some files that was broken off in each of them."""
+    listing = client.listing("org/big")
+    for name in names:
+        hub.fail(path=name, cut_after=9000)
+        hub.fail(path=name, status=404, times=None)
+        with pytest.raises(NetworkError):
+            download_all(client, listing, [file for file in listing.files if file.path == name], cache=store.cache)
+        hub.faults.clear()
+    return RepoCache.of("org/big", store.cache)
+
+
+def test_a_partial_download_is_completed_with_a_record(hub, repo, client, store):
+    place = cut(hub, client, store, SHARDS[1], "mmproj-big-F16.gguf")
+    assert [file.name for file in place.blobs.iterdir() if "incomplete" in file.name]
+    with pytest.raises(InvalidRequestError, match="localllm repair org/big:partial completes it"):
+        verify(store, ["org/big"])
+    assert repair(store, client=client) == ()  # only what is named
+    hub.log.clear()
+    (done,) = repair(store, ["org/big"], client=client)
+    assert (set(done.files), done.problem) == (set(repo), "")
+    assert any(one.range.startswith("bytes=9000-") for one in hub.gets(SHARDS[1]))
+    (manifest,) = store.manifests()
+    assert manifest.reference == "org/big:Q4_0" and manifest.paths("projector") == ("mmproj-big-F16.gguf",)
+    assert repair(store, ["org/big"], client=client) == () and not list(place.blobs.glob("*.incomplete*"))
+
+
+def test_half_a_set_of_another_program_is_completed_and_nothing_else(hub, repo, client, store):
+    listing = client.listing("org/big")
+    download_all(client, listing, [file for file in listing.files if file.path == SHARDS[2]], cache=store.cache)
+    hub.add("org/big", {"moved.gguf": repo[SHARDS[0]]})
+    (done,) = repair(store, ["org/big:Q4_0"], client=client)
+    assert set(done.files) == set(SHARDS) and store.manifests() == []
+    assert [one.is_sound for one in verify(store, ["org/big:Q4_0"])] == [True]
+    assert RepoCache.of("org/big", store.cache).read_ref("main") == listing.commit
+
+
+def test_what_the_repository_has_no_more_cannot_be_completed(hub, repo, client, store, gguf):
+    cut(hub, client, store, "mmproj-big-F16.gguf")
+    hub.add("org/big", {"other-Q8_0.gguf": gguf("other")})
+    (done,) = repair(store, ["org/big"], client=client)
+    assert done.files == () and "localllm gc" in done.problem

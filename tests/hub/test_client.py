@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
+import sys
 import threading
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from localllm.errors import (
     AccessDeniedError,
     CorruptFileError,
+    DownloadCancelledError,
     FileNotInRepoError,
     GatedRepoError,
     HubError,
@@ -145,13 +149,32 @@ def test_more_than_the_range_is_not_read_to_its_end(hub, repo, client):
 
 @pytest.mark.parametrize(
     "headers",
-    [{"Content-Range": ""}, {"Content-Range": "bytes 5-9/400000"}, {"Content-Range": "bytes 0-9/77"}, {"Content-Range": "x"}],
+    [
+        *({"Content-Range": text} for text in ("", "bytes 5-9/400000", "bytes 0-9/77", "x")),
+        *({"Content-Range": f"bytes {'1' * 5000}-{last}/400000"} for last in ("109", "1" * 5000)),
+    ],
 )
 def test_another_range_than_was_asked_for_is_refused(hub, repo, client, headers):
     file = client.file("org/model", "main", "model.gguf")
     hub.fail(path="model.gguf", times=None, headers=headers)
     with pytest.raises((NetworkError, CorruptFileError), match=r"model\.gguf"):
         client.read_range(file, 100, 10)
+
+
+@pytest.mark.parametrize("digits", ["9" * 19, "1" * 20, "1" * 5000, "-1", "1e3", "٣", ""])
+@pytest.mark.parametrize("name", ["X-Linked-Size", "Content-Length"])
+def test_a_size_that_no_file_has_is_refused(hub, client, digits, name):
+    hub.add("org/model", {"config.json": b"{}", "model.gguf": b"x"})
+    file = "model.gguf" if name == "X-Linked-Size" else "config.json"
+    hub.fail(path=file, origin="api", methods=("HEAD",), times=None, headers={name: digits})
+    with pytest.raises(NetworkError, match=f"{file}.*(does not answer as a Hub does|broke)"):
+        client.file("org/model", "main", file)
+
+
+def test_the_total_of_a_part_may_be_any_nonsense(hub, repo, client):
+    file = client.file("org/model", "main", "model.gguf")
+    hub.fail(path="model.gguf", headers={"Content-Range": f"bytes 100-109/{'7' * 5000}"})
+    assert client.read_range(file, 100, 10) == repo[100:110]
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 5), (400 * KB + 1, 1), (0, -1), (0, 1 << 40)])
@@ -241,7 +264,12 @@ def test_answers_that_no_hub_gives(hub, repo, client, body):
 
 @pytest.mark.parametrize(
     "entry",
-    [{}, {"type": "file", "path": "a", "size": -1, "oid": "0" * 40}, {"type": "file", "path": "a", "size": 1, "oid": "../x"}, 5],
+    [
+        {},
+        5,
+        {"type": "file", "path": "a", "size": 1, "oid": "../x"},
+        *({"type": "file", "path": "a", "size": size, "oid": "0" * 40} for size in (-1, 2**63, float("inf"), "7", True, None)),
+    ],
 )
 def test_listings_that_no_hub_gives(hub, repo, client, entry):
     import json
@@ -271,6 +299,88 @@ def test_a_dead_endpoint(home):
         pytest.raises(NetworkError, match=r"127\.0\.0\.1:9.*HF_ENDPOINT"),
     ):
         client.commit("org/model")
+
+
+SILENT = {
+    "before the headers": b"",
+    "within the headers": b"HTTP/1.1 200 OK\r\nContent-Ty",
+    "within the answer": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+    "within a redirect": b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 100\r\n\r\nx",
+    "within a refusal": b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nx",
+}
+
+
+@pytest.fixture
+def silent(home):
+    """A function that starts a server which sends a part of an answer, then nothing; gives its address, and when that is so."""
+    with contextlib.ExitStack() as stack:
+
+        def start(data: bytes) -> tuple[str, threading.Event]:
+            listening, sent = stack.enter_context(socket.create_server(("127.0.0.1", 0))), threading.Event()
+
+            def serve() -> None:
+                connection = stack.enter_context(listening.accept()[0])
+                connection.recv(1 << 16)
+                connection.sendall(data)
+                sent.set()
+
+            threading.Thread(target=serve, daemon=True).start()
+            return f"http://127.0.0.1:{listening.getsockname()[1]}", sent
+
+        yield start
+
+
+def ends_by_cancelling(endpoint: str, waits: threading.Event) -> list[HubError]:
+    """What a request to a silent server raises once it is cancelled; [] if it does not end."""
+    cancel, found = CancelToken(), []
+    patience = Patience(connect_seconds=300, stall_seconds=300, first_wait_seconds=300, longest_wait_seconds=300)
+
+    def ask() -> None:
+        with HubClient(endpoint, token=False, patience=patience) as client:
+            try:
+                client.commit("org/model", cancel=cancel)
+            except HubError as error:
+                found.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert waits.wait(30)
+    cancel.cancel()
+    asking.join(10)
+    return found
+
+
+@pytest.mark.parametrize("moment", SILENT)
+def test_cancelling_ends_waiting_for_a_server(silent, moment):
+    assert [type(error) for error in ends_by_cancelling(*silent(SILENT[moment]))] == [DownloadCancelledError]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue of connections refuses further ones")
+def test_cancelling_ends_connecting(home):
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, contextlib.ExitStack() as stack:
+        for _ in range(8):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        ready = threading.Event()
+        ready.set()
+        endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        assert [type(error) for error in ends_by_cancelling(endpoint, ready)] == [DownloadCancelledError]
+
+
+def test_what_is_cancelled_at_once_is_not_asked(hub, repo, client):
+    cancel = CancelToken()
+    cancel.cancel()
+    with pytest.raises(DownloadCancelledError):
+        client.commit("org/model", cancel=cancel)
+    assert hub.log == []
+
+
+def test_an_answer_without_end_is_asked_for_once(hub, repo, client, monkeypatch):
+    monkeypatch.setattr("localllm.hub.client._MAX_JSON_BYTES", 10)
+    with pytest.raises(NetworkError, match="does not answer as a Hub does"):
+        client.commit("org/model")
+    assert len(hub.log) == 1
 
 
 def test_names_are_checked_before_anything_is_asked(hub, client):
@@ -370,7 +480,18 @@ def test_what_is_no_token_is_refused_unseen(home, token, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["huggingface.co", "ftp://x", "http://", "http://u:p@x", "http://x?y", "http://[", "http://x:99999"]
+    "endpoint",
+    [
+        "huggingface.co",
+        "ftp://x",
+        "http://",
+        "http://u:p@x",
+        "http://x?y",
+        "http://[",
+        "http://x:99999",
+        "http://a b",
+        "http://a\nb",
+    ],
 )
 def test_endpoints_that_are_none(home, endpoint, monkeypatch):
     with pytest.raises(InvalidRequestError, match="endpoint"):

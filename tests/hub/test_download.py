@@ -369,10 +369,28 @@ def test_after_a_power_failure_only_checkpoints_are_believed(hub, home, repo, pu
     assert ranges(hub) == [f"bytes={2 * MIB}-"]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', '{"version": 1, "checkpoints": 5}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', '{"version": 1, "checkpoints": 5}', "\x00", "[" * 200_000])
 def test_a_damaged_record_is_no_record(hub, home, repo, pull, text):
     path = partial_of(home, repo, MIB)
     path.with_name(path.name + ".json").write_text(text)
+    assert pull().read_bytes() == repo
+    assert ranges(hub) == [f"bytes={MIB}-"]
+
+
+NO_CHECKPOINTS = [[[1e400, "a"]], [[5, 5]], [["5", "a"]], [[-1, "a"]], [[True, "a"]], [5], {"a": 1}, "ab"]
+NO_ETAGS = ["no quotes", '"a\n"', '"\ud800"', 'W/"weak"', 5, None]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"checkpoints": value} for value in NO_CHECKPOINTS]
+    + [{"etag": value, "origin": "http://127.0.0.1:9"} for value in NO_ETAGS]
+    + [{"host": 5}, {"origin": None}, {"boot": []}, {"more": 1}],
+    ids=str,
+)
+def test_a_record_with_nonsense_in_it_is_no_record(hub, home, repo, pull, changes):
+    path = partial_of(home, repo, MIB)
+    record_of(path, repo, **changes)
     assert pull().read_bytes() == repo
     assert ranges(hub) == [f"bytes={MIB}-"]
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from localllm.errors import InvalidRequestError, ModelNotFoundError
 from localllm.hub.catalog import Aliases
-from localllm.hub.inventory import Entry, entries_of, entry_of, models_here, pin
+from localllm.hub.checking import verify
+from localllm.hub.entry import Entry
+from localllm.hub.garbage import gc
+from localllm.hub.inventory import entries_of, entry_of, models_here, pin
 from localllm.hub.layout import RepoCache
+from localllm.hub.removal import remove
 from localllm.hub.usage import usage
 
 
-def shown(store, **only) -> list[tuple[str, str]]:
+def shown(store) -> list[tuple[str, str]]:
     """(reference, state) of all entries but the embedded ones."""
     return [(one.reference, one.state) for one in models_here(store) if one.state != "embedded"]
 
@@ -100,8 +106,16 @@ def test_a_file_that_is_gone_or_short_makes_it_broken(repo, pulled, store, damag
     found = one(store, "org/model:Q4_0")
     assert (found.state, found.problem) == (
         "broken",
-        "1 of its 2 files are missing or of a wrong size: mmproj-model-F16.gguf.",
+        "1 of its 2 files are missing or of a wrong size: mmproj-model-F16.gguf; localllm repair org/model:Q4_0 mends it.",
     )
+
+
+def test_a_file_that_begins_as_something_else_makes_it_broken(repo, pulled, store):
+    path = pulled("org/model:Q4_0").first("model")
+    path.resolve().write_bytes(b"garbage".ljust(path.stat().st_size, b"x"))
+    found = one(store, "org/model:Q4_0")
+    problem = "model-Q4_0.gguf is damaged: it does not begin as a GGUF file; localllm repair org/model:Q4_0 mends it."
+    assert (found.state, found.problem) == ("broken", problem)
 
 
 def test_a_damaged_record_is_told_and_its_files_are_those_of_others(repo, pulled, store):
@@ -133,7 +147,7 @@ def test_half_a_set_of_shards_is_partial(hub, gguf, client, store):
     listing = client.listing("org/big")
     download_all(client, listing, listing.files[:2])
     assert shown(store) == [("org/big:Q4_0", "partial")]
-    assert one(store, "org/big:Q4_0").problem == "1 of its 3 files are missing."
+    assert one(store, "org/big:Q4_0").problem == ("1 of its 3 files are missing; localllm repair org/big:Q4_0 fetches the rest.")
     download_all(client, listing, listing.files)
     assert shown(store) == [("org/big:Q4_0", "foreign")]
 
@@ -144,8 +158,8 @@ def test_an_interrupted_download_is_partial_until_it_is_continued(hub, repo, pul
     (blobs / ("ab" * 32 + ".incomplete")).write_bytes(b"x" * 1000)
     (blobs / ("cd" * 32 + ".12345678.incomplete")).write_bytes(b"y" * 10)  # as the Hub's client names it
     (blobs / ("ef" * 32 + ".downloadInProgress")).write_bytes(b"z" * 5)  # llama.cpp
-    assert shown(store) == [("org/model", "partial")]
-    assert one(store, "org/model").disk_bytes == usage(store).partial_bytes == 1015
+    assert shown(store) == [("org/model:partial", "partial")]
+    assert one(store, "org/model:partial").disk_bytes == usage(store).partial_bytes == 1015
     assert entry_of(store, "org/model").state == "partial"
     pulled("org/model:Q4_0")
     assert ("org/model:Q4_0", "complete") in shown(store)
@@ -254,3 +268,93 @@ def test_nothing_is_there(store, home):
     shutil.rmtree(home, ignore_errors=True)
     home.write_text("a file")
     assert shown(store) == []
+
+
+# ---- while other programs remove things
+
+
+def ollama_model(folder, *layers: tuple[str, bytes]) -> list[Path]:
+    """Puts "tiny:1b" into a store of Ollama; the files of its layers."""
+    listed, files = [], []
+    for kind, data in layers:
+        digest = hashlib.sha256(data).hexdigest()
+        files.append(folder / "blobs" / f"sha256-{digest}")
+        files[-1].parent.mkdir(parents=True, exist_ok=True)
+        files[-1].write_bytes(data)
+        media = f"application/vnd.ollama.image.{kind}"
+        listed.append({"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)})
+    path = folder / "manifests/registry.ollama.ai/library/tiny/1b"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"layers": listed}))
+    return files
+
+
+def test_all_of_a_model_of_ollama_is_checked(store, gguf, tmp_path):
+    eyes = ("projector", gguf("eyes", "projector"))
+    files = ollama_model(tmp_path / "ollama", ("model", gguf()), eyes, ("adapter", gguf("lora")))
+    assert [(one.path, one.state) for one in verify(store, ["ollama:tiny:1b"])[0].files] == [
+        (path.name, "sound") for path in files
+    ]
+    files[1].write_bytes(bytes(len(eyes[1])))
+    assert [one.state for one in verify(store, ["ollama:tiny:1b"])[0].files] == ["sound", "content", "sound"]
+
+
+def make_foreign(root, gguf) -> None:
+    for digit in "ab":
+        path = RepoCache.of("org/other", root / "home/hub").pointer(digit * 40, "m-Q4_0.gguf")
+        path.parent.mkdir(parents=True)
+        path.write_bytes(gguf())
+
+
+def make_optimized(root, gguf) -> None:
+    (root / "own/optimized").mkdir(parents=True)
+    (root / "own/optimized/m-Q4_0.gguf").write_bytes(gguf())
+
+
+def make_ollama(root, gguf) -> None:
+    ollama_model(root / "ollama", ("model", gguf()))
+
+
+@pytest.mark.parametrize(
+    "look", [models_here, usage, verify, lambda store: gc(store, dry_run=True)], ids=["list", "du", "verify", "gc"]
+)
+@pytest.mark.parametrize(
+    ("make", "folder"),
+    [
+        (make_foreign, f"home/hub/models--org--other/snapshots/{'a' * 40}"), (make_foreign, "home/hub/models--org--other"),
+        (make_optimized, "own/optimized"), (make_ollama, "ollama/blobs"), (make_ollama, "ollama/manifests"),
+    ],
+)  # fmt: skip
+def test_a_model_may_go_at_any_moment_of_a_look(store, gguf, tmp_path, monkeypatch, make, folder, look):
+    """Before the first question about it, before the second, and so on until it is not asked for any more."""
+    root, victim, stat, left = tmp_path, tmp_path / folder, os.stat, [0]
+
+    def asked(path: object, *args: object, **options: object) -> os.stat_result:
+        if left[0] and str(path).startswith(str(victim)):
+            left[0] -= 1
+            if not left[0]:
+                shutil.rmtree(victim)
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", asked)
+    for number in range(1, 200):
+        make(root, gguf)
+        left[0] = number
+        look(store)
+        was_asked, left[0] = not left[0], 0
+        for made in ("home", "own", "ollama"):
+            shutil.rmtree(root / made, ignore_errors=True)
+        if not was_asked:
+            return
+    pytest.fail("there is no end to the questions")
+
+
+def test_the_name_of_a_removed_file_goes_with_it_and_that_of_a_repository_stays(hub, repo, pulled, store, tmp_path, gguf):
+    pulled("org/model:Q4_0")
+    path = tmp_path / "own/optimized/fast-Q4_0.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gguf())
+    for name, target in (("fast", str(path)), ("mine", "org/model:Q4_0")):
+        Aliases().set(name, target)
+    remove(store, ["fast", "mine"])
+    assert Aliases().all() == {"mine": "org/model:Q4_0"} and not path.exists()

@@ -30,6 +30,10 @@ def with_blob(cache: RepoCache, data: bytes = b"data") -> RepoCache:
     return cache
 
 
+def no_links(*_: object) -> None:
+    raise OSError(95, "Operation not supported")
+
+
 def test_where_things_are(cache, tmp_path):
     folder = tmp_path / "models--org--model"
     assert cache.blob(SHA) == folder / "blobs" / SHA
@@ -80,16 +84,24 @@ def test_without_symlinks_by_a_hard_link(cache, home, monkeypatch):
 
 def test_without_any_links_by_moving(cache, home, monkeypatch):
     """What FAT file systems offer."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(Path, "symlink_to", refuse)
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    monkeypatch.setattr(Path, "symlink_to", no_links)
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
     pointer = with_blob(cache).publish(SHA, COMMIT, "a.gguf")
     assert pointer.read_bytes() == b"data"
     assert not any(cache.blobs.iterdir())
     assert cache.find(COMMIT, RepoFile("a.gguf", 4, "0" * 40, SHA)) == pointer
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_blob_that_cannot_be_published_is_kept(cache, home, monkeypatch, has_links):
+    if not has_links:
+        for name in ("symlink_to", "hardlink_to"):
+            monkeypatch.setattr(Path, name, no_links)
+    with_blob(cache)
+    (cache.pointer(COMMIT, "a.gguf") / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError):
+        cache.publish(SHA, COMMIT, "a.gguf")
+    assert [path.name for path in cache.blobs.iterdir()] == [SHA] and cache.blob(SHA).read_bytes() == b"data"
 
 
 def test_what_was_there_before_makes_way(cache, home):

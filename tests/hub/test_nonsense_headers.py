@@ -50,20 +50,25 @@ def changed(header: Header, rng: random.Random) -> Header:
 
 def told(header: Header, other: Header) -> None:
     """Everything that is told of a header, and of what goes with it."""
-    for tell in (
-        lambda: estimate(header),
-        lambda: estimate(header, ContextOptions(n_ctx=0)),
-        lambda: estimate(other, companions=Companions(projector=header)),
-        lambda: estimate(other, companions=Companions(draft=header)),
-        lambda: expected(header, RATES),
-        lambda: expected_other(header, RATES, "Q4_0"),
-        lambda: describe(header),
-        lambda: role_of(header),
-        lambda: projector_problem(other, header),
-        lambda: draft_problem(other, header),
-    ):
+    for options in (ContextOptions(), ContextOptions(n_ctx=0)):
         with contextlib.suppress(LocalLLMError):
-            tell()
+            found = estimate(header, options)
+            parts = (found.weights_bytes, found.kv_bytes, found.state_bytes, found.total_bytes)
+            assert all(isinstance(part, int) and part >= 0 for part in parts), parts
+    for companions in (Companions(projector=header), Companions(draft=header)):
+        with contextlib.suppress(LocalLLMError):
+            assert estimate(other, companions=companions).total_bytes > 0
+    for tell in (lambda: expected(header, RATES), lambda: expected_other(header, RATES, "Q4_0")):
+        with contextlib.suppress(LocalLLMError):
+            speed = tell()
+            rates = (speed.prefill_tokens_per_second, speed.decode_tokens_per_second)
+            assert all(0 < rate < math.inf for rate in rates), rates
+    for text in (lambda: describe(header), lambda: role_of(header)):
+        with contextlib.suppress(LocalLLMError):
+            assert text()
+    for problem in (lambda: projector_problem(other, header), lambda: draft_problem(other, header)):
+        with contextlib.suppress(LocalLLMError):
+            assert isinstance(problem(), str)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from localllm.errors import IncompleteSetError, InvalidRequestError, OfflineError, QuantNotFoundError, RevisionNotFoundError
+from localllm.errors import (
+    IncompleteSetError,
+    InvalidRequestError,
+    OfflineError,
+    QuantNotFoundError,
+    ReferenceFormatError,
+    RevisionNotFoundError,
+)
 from localllm.hub.catalog import Aliases
 from localllm.hub.choose import Machine
 from localllm.hub.client import HubClient
@@ -111,11 +118,15 @@ def test_what_is_named_is_taken(client, repo, reference):
 
 
 @pytest.mark.parametrize(
-    ("reference", "says"),
-    [("org/tiny-GGUF:F32", "Q5_K_M"), ("org/tiny-GGUF:4_1", "quantization"), ("org/tiny-GGUF/no.gguf", "no model 'no.gguf'")],
+    ("reference", "error", "says"),
+    [
+        ("org/tiny-GGUF:F32", QuantNotFoundError, "Q5_K_M"),
+        ("org/tiny-GGUF:4_1", ReferenceFormatError, "quantization"),
+        ("org/tiny-GGUF/no.gguf", QuantNotFoundError, "no model 'no.gguf'"),
+    ],
 )
-def test_what_is_not_there_is_an_error_that_lists_what_is(client, repo, reference, says):
-    with pytest.raises((QuantNotFoundError, ValueError), match=says):
+def test_what_is_not_there_is_an_error_that_lists_what_is(client, repo, reference, error, says):
+    with pytest.raises(error, match=says):
         plan(reference, client=client, options=options())
 
 

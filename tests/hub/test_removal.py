@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -406,24 +404,32 @@ def test_models_made_for_this_machine_and_damaged_records(repo, pulled, store, c
     assert not record.exists() and manifest.missing() == ()
 
 
-@pytest.fixture
-def frozen(repo, pulled, store, cache) -> Iterator[Path]:
-    """A cache that cannot be written, with a model in it."""
+def test_names_of_a_file_go_with_it_and_no_others(repo, pulled, store, tmp_path, gguf, caplog):
+    path, other = (tmp_path / f"own/optimized/{name}-Q4_0.gguf" for name in ("fast", "other"))
+    path.parent.mkdir(parents=True)
+    for one in (path, other):
+        one.write_bytes(gguf())
     pulled("org/model:Q4_0")
-    mount = ["mount", "--bind", "-o", "ro", str(cache), str(cache)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    subprocess.run(["mount", "-o", "remount,ro,bind", str(cache)], check=True)
-    yield cache
-    subprocess.run(["umount", str(cache)], check=True)
+    kept = {"second": str(other), "hubs": "org/model:Q4_0"}
+    for name, target in {"fast": str(path), "short": "fast", **kept}.items():
+        Aliases().set(name, target)
+    assert plan_removal(store, [str(path)]).models[0].aliases == ("fast", "short") and len(Aliases().all()) == 4
+    remove(store, ["short"])
+    remove(store, ["org/model:Q4_0"])
+    assert Aliases().all() == kept and not path.exists() and other.exists()
+    assert models_here(store) and "passed over" not in caplog.text
 
 
-def test_a_cache_that_cannot_be_written_stays_as_it_is(frozen, store):
-    told = plan_removal(store, ["org/model:Q4_0"])
-    assert told.freed_bytes > 0
-    with pytest.raises(HubError, match="cannot be written"):
-        remove(store, ["org/model:Q4_0"])
-    assert [manifest.missing() for manifest in store.manifests()] == [()]
+def test_a_cache_that_cannot_be_written_stays_as_it_is(repo, pulled, store, cache, frozen):
+    pulled("org/model:Q4_0")
+
+    def use() -> None:
+        assert plan_removal(store, ["org/model:Q4_0"]).freed_bytes > 0
+        with pytest.raises(HubError, match="cannot be written"):
+            remove(store, ["org/model:Q4_0"])
+        assert [manifest.missing() for manifest in store.manifests()] == [()]
+
+    frozen(cache, use)
 
 
 # ---- making room

@@ -23,6 +23,8 @@ NOW = datetime(2026, 12, 1, 12, 0, 0, tzinfo=timezone.utc)
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-5"}, None),
         ({"retry-after": "٣"}, None),
+        ({"retry-after": "Mon, 01 Jan 99999999999999 00:00:00 GMT"}, None),
+        ({"retry-after": f"1 Jan 2020 00:00:00 +{'9' * 30}"}, None),
         ({"retry-after": "9" * 400}, 999_999_999),
         ({"ratelimit": '"api";r=0;t=55'}, 56),
         ({"ratelimit": '"api"; r=0; t=0'}, 1),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from localllm.errors import InvalidRequestError, LocalLLMError, StateError
 from localllm.hub.gguf import Header, read_header
 from localllm.hub.gguf_parse import TENSOR_TYPES, TensorInfo
-from localllm.hub.speed import Rates, TypeRate, expected, repacked_share
+from localllm.hub.speed import Rates, TypeRate, expected, longest_share, repacked_share
 
 TINY = 1e-20  # of what does not matter in a test
 BLOCKS = {name: (values, n_bytes) for name, values, n_bytes in TENSOR_TYPES.values()}
@@ -85,10 +85,30 @@ def test_layers_that_predict_further_tokens_do_not_count():
 def test_attention_grows_with_the_prompt_and_other_costs_do_not():
     header = model(MATRIX)  # 2 heads of 32
     measured = rates(attention=1.0, batch_attention=0.5)
-    for n_tokens, cells in ((100, 50), (512, 256), (1024, 512)):
+    for n_tokens, cells, share in ((100, 50, 50), (512, 256, 384), (1024, 512, 640)):
         speed = expected(header, measured, n_tokens=n_tokens)
         assert 1 / speed.prefill_tokens_per_second == pytest.approx(2 * 8192 / 100 + 0.5 * 64 * cells)
-        assert 1 / speed.decode_tokens_per_second == pytest.approx(460.8 + 64 * n_tokens)
+        assert 1 / speed.decode_tokens_per_second == pytest.approx(460.8 + 64 * share)
+
+
+@pytest.mark.parametrize(
+    ("n_cells", "n_threads", "share"),
+    [
+        *(
+            (100, 1, 100),
+            (100, 4, 25),
+            (255, 2, 127.5),
+            (256, 2, 256),
+            (511, 2, 256),
+            (512, 2, 384),
+            (600, 2, 384),
+            (767, 2, 384),
+        ),
+        *((512, 1, 512), (4096, 8, 544), (0, 2, 0)),
+    ],
+)
+def test_the_busiest_thread_has_its_part_of_the_whole_cache(n_cells, n_threads, share):
+    assert longest_share(n_cells, n_threads) == share
 
 
 def test_a_layer_has_its_fixed_cost_once_for_a_batch_and_its_passes_for_each_token():
@@ -152,7 +172,7 @@ RATE = {"type": "Q4_0", "repacked": True, "flops_per_second": 1.0, "bytes_per_se
     "text",
     [
         *("", "{", "null", "[]", "3", "[" * 100_000, '{"version": 1}', " " * (1 << 21)),
-        damaged(version=2),
+        damaged(version=1),
         damaged(more=1),
         damaged(types=[]),
         damaged(types=[RATE, RATE]),

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from localllm.errors import CorruptFileError, HubError
+from localllm.hub.garbage import gc
 from localllm.hub.layout import RepoCache
 from localllm.hub.listing import RepoFile
 from localllm.hub.manifest import KeptFile, Manifest
 from localllm.hub.reference import parse_reference
+from localllm.hub.removal import remove
 from localllm.hub.store import Store
 
 COMMIT, OTHER = "a1" * 20, "b2" * 20
@@ -49,7 +52,7 @@ def cache(home) -> Path:
 def test_a_record_is_read_as_it_was_written(store):
     made = record(pinned=True, endpoint="http://hub.example", template_sha256="cd" * 32)
     store.add(made)
-    assert store.manifests() == [made] and Manifest.from_bytes(made.to_bytes(), "x") == made
+    assert store.manifests() == [made] and Manifest.from_bytes(made.to_bytes()) == made
     assert [path.name for path in store.folder.glob("*.json")] == [f"{made.key}.json"]
 
 
@@ -85,12 +88,19 @@ def changed(**fields) -> bytes:
 
 
 HOSTILE |= {
-    f"{name}={value!r}": changed(**{name: value})
+    f"{name}={value!r:.20}": changed(**{name: value})
     for name, value in [
         ("repo", "../x"), ("repo", 5), ("commit", "main"), ("revision", "../../x"), ("pinned", 1), ("pulled_at", "soon"),
-        ("cache", None), ("tag", None), ("unknown", 1),
+        ("cache", None), ("tag", None), ("unknown", 1), ("cache", "/a\0b"), ("cache", "\ud800"), ("endpoint", "\ud800"),
+        ("endpoint", "x y"), ("endpoint", "http://a b"), ("endpoint", "http://a\nb"), ("endpoint", "http://a/"), ("tag", "Q4\n"),
+        ("asked", "\ud800"), ("template_sha256", "x"), ("pulled_at", float("nan")), ("pulled_at", -1), ("pulled_at", True),
+        ("pulled_at", "5"), ("pulled_at", 1e300), ("files", {"a": 1}), ("files", None), ("files", [None]), ("files", ["ab"]),
     ]
 }  # fmt: skip
+HOSTILE |= {
+    f"pulled_at={text[:9]}": changed(pulled_at=7).replace(b'"pulled_at": 7', f'"pulled_at": {text}'.encode())
+    for text in ("1" * 400, "1e400", "9" * 5000)
+}
 HOSTILE |= {
     f"file {name}={value!r}": changed(
         files=[{"role": "model", "file": {"path": "m.gguf", "n_bytes": 1, "oid": "c" * 40, "sha256": None} | {name: value}}]
@@ -116,6 +126,35 @@ def test_what_is_no_record_is_told_and_harms_no_other(store, what, caplog):
     with caplog.at_level(logging.WARNING, "localllm.hub"):
         assert store.manifests() == [record()]
     assert "bad.json" in caplog.text and [found for found, _ in store.damaged()] == [path]
+
+
+def test_a_copy_of_a_record_is_not_another_model(store, cache):
+    made = put(record(cache=cache))
+    store.add(made)
+    copy = store.folder / "copy.json"
+    copy.write_bytes(made.to_bytes())
+    assert [found.key for found in store.manifests()] == [made.key]
+    assert [path for path, why in store.damaged() if f"a copy of the record {made.key}.json" in why] == [copy]
+    assert gc(store).removal.models == () and made.missing() == ()
+    remove(store, [str(copy)])
+    assert not copy.exists() and made.missing() == () and store.damaged() == []
+
+
+def test_what_is_no_file_is_no_record(store, cache):
+    store.add(put(record(cache=cache)))
+    os.mkfifo(store.folder / "pipe.json")
+    (store.folder / "folder.json").mkdir()
+    assert len(store.manifests()) == 1 and [path.name for path, _ in store.damaged()] == ["folder.json", "pipe.json"]
+
+
+def test_a_record_that_cannot_be_read_is_a_typed_error(store):
+    store.folder.mkdir(parents=True)
+    path = store.folder / f"{record().key}.json"
+    path.symlink_to(path)
+    for call in (lambda: store.add(record()), lambda: store.change(record(), lambda now: now)):
+        with pytest.raises(HubError, match="LOCALLLM_HOME"):
+            call()
+    assert store.manifests() == []
 
 
 def test_files_that_are_not_there_or_of_another_size_are_not_found(store, cache):

@@ -288,4 +288,4 @@ def test_an_adapter_goes_with_its_model(models, builder, makers):
     assert kept.pointer
     model.close()
     with pytest.raises(ClosedError):
-        kept.pointer  # noqa: B018
+        assert kept.pointer

@@ -197,3 +197,16 @@ def test_nothing_is_printed(native, models, capfd):
         dry(native, models["foobar"], ContextOptions())
     ctypes.CDLL(None).fflush(None)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are Unicode there")
+def test_files_whose_names_are_not_utf_8(native, models, tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/m\xff.gguf")
+    try:
+        Path(path).symlink_to(models["qwen3"])
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    model, context = model_params(native, ModelConfig()), context_params(native, ContextConfig(n_ctx=256), 0)
+    assert measure(native, path, model, context).n_ctx == 256
+    assert Fit(native, path, model, context, margin_bytes=0, n_ctx_min=256).n_ctx == 256
+    assert Model(path, model).n_layer > 0

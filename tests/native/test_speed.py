@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import platform
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +11,7 @@ from localllm.engine.params import model_params
 from localllm.errors import InvalidRequestError
 from localllm.hub.gguf import read_header
 from localllm.hub.gguf_parse import TENSOR_TYPES
+from localllm.hub.here import cpu_flags
 from localllm.hub.memory import repacked_types
 from localllm.native.handles import Model
 from localllm.native.library import load
@@ -60,12 +59,11 @@ def test_types_that_are_not_listed_are_refused(name):
         load().json_call("lm_speed_matrix", name, 1)
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the table is compared with flags of /proc/cpuinfo")
 def test_the_table_of_repacked_types_agrees_with_the_library():
-    flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split(":")[1]
+    flags = cpu_flags()
     found = {name for name, entry in listed().items() if entry["repacked"]}
     # A build may use fewer instructions than the CPU has.
-    assert found in (repacked_types(flags.split()), repacked_types(["avx2"]), frozenset())
+    assert found in (repacked_types(flags), repacked_types(["avx2"]), frozenset())
 
 
 def test_a_model_is_loaded_to_where_the_list_says(smollm2, tmp_path, caplog):

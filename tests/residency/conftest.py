@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localllm import LocalModel, loaded_models
+from localllm import LocalModel, loaded, loaded_models
 from localllm.residency.registry import registry
 
 
@@ -27,6 +27,14 @@ class Clock:
         registry.expire()
 
 
+@pytest.fixture(autouse=True, scope="package")
+def nothing_of_others() -> None:
+    """What tests of other folders hold is let go; it is loaded again where it is used again."""
+    for handle in list(loaded._handles):
+        handle.let_go()
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:
     """Models of other tests do not make way here."""
@@ -34,6 +42,12 @@ def alone() -> Iterator[None]:
         gc.collect()
     yield
     registry.budget_bytes = None
+
+
+@pytest.fixture
+def settle(rest: Callable[..., None]) -> Callable[[], None]:
+    """A function that lets the threads of engines that have ended their requests come to rest."""
+    return lambda: rest(*registry._there._contexts)
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
+import shutil
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -14,12 +17,15 @@ from localllm.errors import DoesNotFitError, InvalidRequestError
 from localllm.hub.gguf import read_header
 from localllm.hub.memory import ContextOptions, estimate
 from localllm.native.library import load
-from localllm.residency import fitting
-from localllm.residency.fitting import Wanted
+from localllm.residency import estimated, fitting
+from localllm.residency.estimated import by_header
+from localllm.residency.measured import by_llama_cpp, use_of_context, use_of_weights
+from localllm.residency.placement import Placement, Plan, Room, Wanted, margin, needed
 from localllm.residency.policy import HOST, TOTAL
 from localllm.residency.registry import registry
 
 MIB = 1 << 20
+BIG = Room({HOST: 1 << 40})
 
 
 @pytest.fixture
@@ -41,19 +47,19 @@ def test_auto_is_the_trained_length_where_there_is_room(smollm2, free):
 def test_auto_is_as_much_of_it_as_leaves_a_margin(smollm2, free, caplog):
     header = read_header(smollm2)
     options = {"n_batch": 32, "n_ubatch": 32, "kept_sequences": 0, "parallel": 4}
-    half = estimate(header, ContextOptions(n_ctx=4096, repacked=fitting._repacked(), **options)).total_bytes
-    free(half + fitting.margin(half + 256 * MIB))
+    half = estimate(header, ContextOptions(n_ctx=4096, repacked=estimated._repacked(), **options)).total_bytes
+    free(half + margin(half + 256 * MIB))
     caplog.set_level(logging.INFO, "localllm")
     with LocalModel(smollm2, n_ctx="auto", **options) as model:
         n_ctx = model.engine.n_ctx
         memory, room = model.engine.memory, registry.free_bytes() or 0
         assert model.complete("The capital of France is", temperature=0, max_tokens=2).text == " Paris."
     assert n_ctx % 256 == 0 and 4096 - 512 <= n_ctx <= 4096
-    assert memory.total_bytes <= 1.01 * (room - fitting.margin(room))
+    assert memory.total_bytes <= 1.01 * (room - margin(room))
     assert f"n_ctx={n_ctx}, as much as fits of the 8192 tokens" in caplog.text
 
 
-def test_auto_never_grows_while_the_handle_lives_and_shrinks_if_it_must(smollm2, free, clock):
+def test_auto_never_grows_while_the_handle_lives_and_shrinks_if_it_must(smollm2, free, clock, settle):
     small = {"n_batch": 32, "n_ubatch": 32, "kept_sequences": 0, "parallel": 1}
     with LocalModel(smollm2, n_ctx="auto", keep_alive=0, **small) as model:
         sizes = []
@@ -61,16 +67,69 @@ def test_auto_never_grows_while_the_handle_lives_and_shrinks_if_it_must(smollm2,
             free(n_bytes)
             model.complete("x", max_tokens=1)
             sizes.append(model.placement.n_ctx)
-            while model.loaded:
-                registry.expire()
+            settle()
+            registry.expire()
+            assert not model.loaded
     assert 512 <= sizes[2] < sizes[0] == sizes[1] < 8192
+
+
+SMALL = {"n_batch": 32, "n_ubatch": 32, "kept_sequences": 0, "parallel": 1}
+
+
+@pytest.fixture
+def other(smollm2, tmp_path):
+    """The same model as another file."""
+    path = tmp_path / "other.gguf"
+    shutil.copyfile(smollm2, path)
+    return path
+
+
+@pytest.fixture
+def fill(rest):
+    """A function that makes a model which is loaded, and idle by now."""
+
+    def fill(path, **options):
+        model = LocalModel(path, **{"n_ctx": 8192, **SMALL, **options})
+        model.complete("x", max_tokens=1)
+        rest(model.engine)
+        return model
+
+    return fill
+
+
+@pytest.mark.parametrize(("options", "stays"), [({}, False), ({"pinned": True}, True)])
+def test_idle_models_make_way_for_auto_and_pinned_ones_do_not(smollm2, other, fill, options, stays):
+    idle = fill(other, **options)
+    registry.set_budget(sum(one.n_bytes for one in loaded_models()) + 130 * MIB)
+    with LocalModel(smollm2, n_ctx="auto", **SMALL) as model:
+        model.complete("x", max_tokens=1)
+        assert (model.placement.n_ctx < 8192, idle.loaded) == (stays, stays)
+    idle.close()
+
+
+def test_idle_models_that_are_not_in_the_way_stay(smollm2, models, fill):
+    idle = fill(models["qwen3"], n_ctx=256)
+    registry.set_budget(1 << 34)
+    with LocalModel(smollm2, n_ctx="auto", **SMALL) as model:
+        model.complete("x", max_tokens=1)
+        assert model.placement.n_ctx == 8192 and idle.loaded
+    idle.close()
+
+
+def test_nothing_idle_makes_way_for_auto_if_the_memory_is_not_checked(smollm2, other, fill, free):
+    idle = fill(other)
+    free(500 * MIB)
+    with LocalModel(smollm2, n_ctx="auto", check_memory=False, **SMALL) as model:
+        model.complete("x", max_tokens=1)
+        assert 512 <= model.placement.n_ctx < 8192 and idle.loaded
+    idle.close()
 
 
 def test_what_cannot_fit_is_refused_before_anything_is_allocated(local, free, mapped):
     free(20 * MIB)
     model = local(n_ctx=200_000)
     with pytest.raises(DoesNotFitError) as caught:
-        model.engine  # noqa: B018
+        assert model.engine
     text = str(caught.value)
     assert "n_ctx=200000" in text and "of this machine's memory" in text and "20.0 MiB" in text and "check_memory=False" in text
     best = int(text.split(" at most would fit")[0].rpartition("n_ctx=")[2])
@@ -87,18 +146,17 @@ def test_what_cannot_fit_is_refused_before_anything_is_allocated(local, free, ma
 def test_it_can_be_forced(local, free):
     free(1)
     with pytest.raises(DoesNotFitError, match="no n_ctx would fit"):
-        local().engine  # noqa: B018
+        assert local().engine
     assert local(check_memory=False).engine.n_ctx == 256
 
 
-def test_idle_models_make_way_when_the_machine_has_no_more(local, monkeypatch, mapped):
+def test_idle_models_make_way_when_the_machine_has_no_more(local, monkeypatch, mapped, rest):
     first, second, third = local("qwen3"), local("qwen3moe"), local("gemma3", n_ctx=16384)
     first.complete("one", max_tokens=1)
-    while not first.engine.resting:
-        pass
+    rest(first.engine)
     monkeypatch.setattr(registry, "free_bytes", lambda: MIB // 2 if first.loaded else 4 * MIB)
     with pytest.raises(DoesNotFitError, match="this machine's memory"):
-        third.engine  # noqa: B018  not even if the first made way, so it does not
+        assert third.engine  # not even if the first made way, so it does not
     assert mapped() == ["qwen3"]
     assert second.complete("one", max_tokens=1).tokens and mapped() == ["qwen3moe"]
 
@@ -120,7 +178,7 @@ def test_a_context_beyond_what_was_learned_is_warned_of(local, options, is_warne
     assert model.header.context_length == 4096
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.engine  # noqa: B018
+        assert model.engine
     texts = [str(one.message) for one in caught if "trained for" in str(one.message)]
     assert bool(texts) == is_warned
     assert all("n_ctx=8192" in text and "4096 tokens" in text for text in texts)
@@ -165,12 +223,12 @@ def test_a_plan_is_what_is_taken(models, name, purpose, options):
     header = read_header(models[name])
     context = ContextConfig(n_threads=1, **options)
     wanted = Wanted(models[name], header, ModelConfig(), context, purpose)
-    plan = fitting.plan(load(), wanted, {HOST: 1 << 40})
+    plan = fitting.plan(load(), wanted, BIG)
     assert plan.context_use[TOTAL] + plan.weights_use[TOTAL] == plan.placement.needed_bytes
     made = Engine(str(models[name]), context=context) if purpose == "engine" else Embedder(str(models[name]), context=context)
     with made:
-        taken = fitting.use_of_context(made.memory)
-        mapped = fitting.use_of_weights(made.memory, True)
+        taken = use_of_context(made.memory)
+        mapped = use_of_weights(made.memory, True)
     # Vectors have a row of outputs more, and scratch memory is most of what these tiny ones take.
     assert plan.context_use[TOTAL] == pytest.approx(taken[TOTAL], rel=0.05 if purpose == "engine" else 0.25)
     assert plan.weights_use[TOTAL] == pytest.approx(mapped[TOTAL], rel=0.01) or purpose == "embedder"
@@ -182,27 +240,87 @@ def test_llama_cpps_own_choice_is_a_plan_too(smollm2):
     header, native = read_header(smollm2), load()
     for n_ctx, layers in (("auto", "auto"), (2048, 3)):
         wanted = Wanted(smollm2, header, ModelConfig(n_gpu_layers=layers), ContextConfig(n_ctx=n_ctx), "engine")
-        by_llama, by_header = (make(native, wanted, {HOST: 1 << 40}) for make in (fitting._by_llama_cpp, fitting.plan))
-        assert by_llama.placement.n_ctx == by_header.placement.n_ctx == (8192 if n_ctx == "auto" else 2048)
-        assert by_llama.placement.needed_bytes == pytest.approx(by_header.placement.needed_bytes, rel=0.02)
-        assert by_llama.context_use[HOST] == pytest.approx(by_header.context_use[HOST], rel=0.02)
+        by_llama, by_plan = (make(native, wanted, BIG) for make in (by_llama_cpp, fitting.plan))
+        assert by_llama.placement.n_ctx == by_plan.placement.n_ctx == (8192 if n_ctx == "auto" else 2048)
+        assert by_llama.placement.needed_bytes == pytest.approx(by_plan.placement.needed_bytes, rel=0.02)
+        assert by_llama.context_use[HOST] == pytest.approx(by_plan.context_use[HOST], rel=0.02)
         assert (by_llama.fit is not None) == ("auto" in (n_ctx, layers))
     # A second context over the same weights: they are not laid out anew, and "auto" is what there is room for.
     wanted = Wanted(smollm2, header, ModelConfig(n_gpu_layers="auto"), ContextConfig(n_ctx="auto"), "engine", loaded_layers=5)
-    tight = fitting._by_llama_cpp(native, wanted, {HOST: 170 * MIB})
-    assert (tight.placement.n_gpu_layers, tight.placement.n_ctx, tight.fit) == (5, 2048, None)
-    assert tight.context_use[HOST] < 170 * MIB < fitting._by_llama_cpp(native, wanted, {HOST: 1 << 40}).context_use[HOST]
+    tight = by_llama_cpp(native, wanted, Room({HOST: 170 * MIB + margin(0)}))
+    assert (tight.placement.n_gpu_layers, tight.fit) == (5, None) and 2048 < tight.placement.n_ctx < 8192
+    step = by_llama_cpp(native, replace(wanted, context=ContextConfig(n_ctx=tight.placement.n_ctx + 256)), BIG)
+    assert tight.context_use[HOST] <= 170 * MIB < 1.02 * step.context_use[HOST]
+
+
+@pytest.mark.parametrize("loaded_layers", [None, 5])
+@pytest.mark.parametrize("budget", [200 * MIB, 250 * MIB, 1 << 34])
+def test_llama_cpps_own_choice_keeps_to_the_budget(smollm2, loaded_layers, budget):
+    header, native = read_header(smollm2), load()
+    model, context = ModelConfig(n_gpu_layers="auto"), ContextConfig(n_ctx="auto", kept_sequences=0, parallel=1)
+    wanted = Wanted(smollm2, header, model, context, "engine", loaded_layers)
+    for room in (Room({HOST: 8 << 30, TOTAL: budget}), Room({HOST: 8 << 30, TOTAL: budget - 10 * MIB}, {TOTAL: 10 * MIB})):
+        made = by_llama_cpp(native, wanted, room)
+        takes = needed(made, wanted)[TOTAL]
+        n_ctx = made.placement.n_ctx
+        assert 512 <= n_ctx <= 8192 and (takes <= budget or n_ctx == 512)
+        assert (n_ctx == 8192) == (budget == 1 << 34)
+        longer = by_llama_cpp(native, replace(wanted, context=replace(context, n_ctx=n_ctx + 512)), room)
+        assert n_ctx == 8192 or needed(longer, wanted)[TOTAL] > budget
+        # The same as without a GPU, which here there is none of.
+        assert n_ctx == pytest.approx(by_header(wanted, room).placement.n_ctx, rel=0.1)
+        assert not made.is_cramped
+
+
+def test_a_cramped_choice_is_told(smollm2):
+    header, native = read_header(smollm2), load()
+    wanted = Wanted(smollm2, header, ModelConfig(n_gpu_layers="auto"), ContextConfig(n_ctx="auto"), "engine", n_ctx_most=1024)
+    assert not by_llama_cpp(native, wanted, BIG).is_cramped
+    assert by_llama_cpp(native, wanted, BIG).placement.n_ctx == 1024
+
+
+@pytest.mark.parametrize(
+    ("place", "is_by_header", "expected"),
+    [
+        ("CUDA0", False, "of CUDA0, 8,192.0 MiB can be had. a smaller n_ctx, or n_gpu_layers, needs less of it; check_memory"),
+        (HOST, False, "of this machine's memory, 8,192.0 MiB can be had. a smaller n_ctx needs less of it; check_memory=False"),
+        (TOTAL, False, "of the memory budget, 8,192.0 MiB can be had. a smaller n_ctx needs less of it; raise the budget"),
+        (HOST, True, "n_ctx=[0-9]+ at most would fit; check_memory=False"),
+    ],
+)
+def test_only_what_was_looked_for_is_said_of_n_ctx(smollm2, place, is_by_header, expected):
+    context = ContextConfig(n_ctx=1_000_000)
+    wanted = Wanted(smollm2, read_header(smollm2), ModelConfig(), context, "engine")
+    placement = Placement(1_000_000, 8192, -1, 10 << 30, 1 << 40, "")
+    use = {TOTAL: 10 << 30, HOST: 0, place: 10 << 30}
+    plan = Plan(wanted.model, context, use, {TOTAL: MIB, HOST: 0}, placement, by_header=is_by_header)
+    error = fitting.does_not_fit(wanted, plan, {HOST: 1 << 40, place: 8 << 30}, "")
+    assert re.search(expected, str(error)) and "no n_ctx would fit" not in str(error)
+    assert error.free_bytes == 8 << 30
+
+
+def test_a_file_that_does_not_say_what_it_was_trained_for(smollm2):
+    header = read_header(smollm2)
+    kept = {key: value for key, value in header.metadata.items() if not key.endswith(".context_length")}
+    wanted = Wanted(smollm2, replace(header, metadata=kept), ModelConfig(), ContextConfig(n_ctx="auto"), "engine")
+    reasons = [by_header(wanted, Room({HOST: n_bytes})).placement.reason for n_bytes in (1 << 40, 480 * MIB)]
+    end = "4096 tokens that are taken where a file does not say what it was trained for"
+    assert reasons[0] == f"n_ctx=4096, all the {end}" and reasons[1].endswith(f", as much as fits of the {end}")
 
 
 ONCE_MORE = """
-import resource, sys
+import resource, sys, threading
 from localllm import LocalModel, loaded_models
 from localllm.residency.registry import registry
 first = LocalModel(sys.argv[1], n_ctx=65536, n_threads=1, kept_sequences=0)
+worker, rested = first.engine.activity.worker, threading.Event()
+told = worker.on_rest
+worker.on_rest = lambda: (told(), rested.set())
 first.complete("one", max_tokens=1)
 second = LocalModel(sys.argv[2], n_ctx=65536, n_threads=1, kept_sequences=0, check_memory=False)
-while not first.engine.resting:
-    pass
+while not first.engine.activity.resting:
+    rested.wait(30)
+    rested.clear()
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 # Room for threads and the like, but not for a second context.
 resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20), resource.RLIM_INFINITY))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localllm import errors
+from localllm.residency import flights as flights_module
 from localllm.residency.flights import Flights
-from localllm.residency.policy import HOST, TOTAL, Holding, Term, add, expired, lacking, victims
+from localllm.residency.policy import HOST, TOTAL, Holding, Term, add, expired, lacking, next_on_device, victims
 
 
 def holding(name, n_bytes, last_used, *, evictable=True, weights=None):
@@ -47,6 +51,28 @@ def test_every_place_needs_room_of_its_own():
     assert victims(holdings, {}, needed, {"CUDA0": 0, HOST: 0}) == ["a"]
     assert victims(holdings, {}, {TOTAL: 10, HOST: 10}, {HOST: 0, "CUDA0": 0}) == ["a", "b"]
     assert victims(holdings, {}, {"CUDA1": 1}, {"CUDA1": 0}) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "kept", "expected"),
+    [
+        (("host", "gpu", "older", "weights"), None, ["older"]),
+        (("host", "gpu", "weights"), None, ["weights"]),  # of which only the weights are there
+        (("host", "gpu", "weights"), "on gpu", ["gpu"]),  # they stay, so it would free nothing there
+        (("host", "busy", "none"), None, []),
+    ],
+)
+def test_what_makes_way_on_a_device(names, kept, expected):
+    holdings = {
+        "host": Holding("host", {TOTAL: 9, HOST: 9}, "w", 0, True),
+        "gpu": Holding("gpu", {TOTAL: 9, "CUDA0": 9}, "w", 3, True),
+        "older": Holding("older", {TOTAL: 9, "CUDA1": 9}, "w", 1, True),
+        "weights": Holding("weights", {TOTAL: 9, HOST: 9}, "on gpu", 2, True),
+        "busy": Holding("busy", {TOTAL: 9, "CUDA0": 9}, "w", 0, False),
+        "none": Holding("none", {TOTAL: 9, "CUDA0": 0}, "w", 0, True),
+    }
+    weights = {"w": {TOTAL: 1, HOST: 1}, "on gpu": {TOTAL: 1, "CUDA0": 1}}
+    assert next_on_device([holdings[name] for name in names], weights, kept) == expected
 
 
 SOME = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20), st.booleans(), st.sampled_from("abc")), max_size=8)
@@ -89,6 +115,29 @@ def test_what_has_been_idle_for_long_enough():
 # ---- one load for all
 
 
+class Noted(threading.Event):
+    """Tells, by a semaphore, of everyone who begins to wait."""
+
+    waiting = threading.Semaphore(0)
+
+    def wait(self, timeout=None):
+        Noted.waiting.release()
+        return super().wait(timeout)
+
+
+@pytest.fixture
+def waiters(monkeypatch):
+    """`waiters(n)`: waits until n more threads wait for what another one makes."""
+    monkeypatch.setattr(Noted, "waiting", threading.Semaphore(0))
+    monkeypatch.setattr(flights_module, "threading", SimpleNamespace(Event=Noted, Lock=threading.Lock))
+
+    def wait(n):
+        for _ in range(n):
+            assert Noted.waiting.acquire(timeout=30), "nobody waits"
+
+    return wait
+
+
 def test_many_ask_and_one_makes():
     flights: Flights[list[int]] = Flights()
     made, waiting, go = [], threading.Barrier(9), threading.Event()
@@ -117,7 +166,7 @@ def test_many_ask_and_one_makes():
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_a_failure_is_told_to_all_who_wait_but_an_interruption_only_to_whom_it_befell(error):
+def test_a_failure_is_told_to_all_who_wait_but_an_interruption_only_to_whom_it_befell(error, waiters):
     flights: Flights[str] = Flights()
     begun, go, results = threading.Event(), threading.Event(), []
 
@@ -137,11 +186,53 @@ def test_a_failure_is_told_to_all_who_wait_but_an_interruption_only_to_whom_it_b
     begun.wait(10)
     second = threading.Thread(target=ask, args=(lambda: "made",))
     second.start()
-    while not flights._flights["key"].ended._cond._waiters:  # until it waits
-        pass
+    waiters(1)
     go.set()
     first.join(10)
     second.join(10)
     assert error in results
     assert results.count(error) == (2 if isinstance(error, Exception) else 1)
     assert flights.get("key", lambda: None, lambda: "anew") == "anew"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidRequestError("m"), errors.NativeError("m", 3), errors.ContextOverflowError("m", 5, 6),
+        errors.DiskSpaceError("m", 5, 6), errors.DoesNotFitError("m", 5, 6), errors.ModelNotFoundError(2, "m", "file"),
+        errors.ModelFileError(None, "m", "file"), errors.ModelLoadError("m"), errors.NativeLibraryError("m"),
+        errors.RequestTimeoutError("m"),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_who_waited_gets_an_error_of_its_own(error, waiters):
+    flights: Flights[str] = Flights()
+    begun, go, caught = threading.Event(), threading.Event(), []
+
+    def fail():
+        begun.set()
+        go.wait(10)
+        raise error
+
+    def ask():
+        try:
+            flights.get("key", lambda: None, fail)
+        except Exception as one:
+            caught.append(one)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads[0].start()
+    begun.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    waiters(2)
+    go.set()
+    for thread in threads:
+        thread.join(10)
+    caught.append(pickle.loads(pickle.dumps(error)))  # as processes hand it on, and with no traceback
+    caught[-1].__traceback__ = error.__traceback__
+    assert len(caught) == 4 and len({id(one) for one in caught}) == 4 and error in caught
+    for one in caught:
+        assert (type(one), str(one), vars(one)) == (type(error), str(error), vars(error))
+        assert getattr(one, "filename", None) == getattr(error, "filename", None)
+        assert one.__traceback__ is not None and one.__context__ is None

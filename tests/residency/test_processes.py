@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from localllm import loaded_models
+from localllm.cli.ps import _lines
 from localllm.residency import listing
 from localllm.residency.registry import registry
 
@@ -81,35 +82,85 @@ def test_a_process_that_ends_takes_its_file_along_and_that_of_a_killed_one_is_ta
         killed.wait(30)
         say(ends), say(ends)
         assert ends.wait(30) == 0
-    assert [path.name for path in home.iterdir()] == [f"{killed.pid}.json"]
+    assert [path.name.split("-")[0] for path in home.iterdir()] == [str(killed.pid)]
     assert json.loads(ps("--json")) == []
     assert list(home.iterdir()) == []
 
 
-def test_files_that_mean_nothing_are_passed_over(home):
-    home.mkdir(parents=True)
+ENTRY = {
+    "reference": "x", "path": "x", "purpose": "engine", "n_bytes": 1, "n_ctx": 1, "busy": None, "last_used": 1.0,
+    "keep_alive": None, "pinned": False, "pid": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def told(home):
+    """A function that writes what a process that is alive would have told, with changes, and gives the file."""
+
     alive = os.getppid()
-    good = {"version": 1, **listing._identity(alive), "models": []}
-    entry = {
-        "reference": "x", "path": "x", "purpose": "engine", "n_bytes": 1, "n_ctx": 1, "busy": None, "last_used": 1.0,
-        "keep_alive": None, "pinned": False, "pid": alive,
-    }  # fmt: skip
-    states = [
-        b"", b"\xff", b"[]", b"{}", b"[" * 5000, json.dumps({**good, "version": 2}).encode(),
-        json.dumps({**good, "models": [{}, 5, {**entry, "n_ctx": 1}]}).encode(),
-    ]  # fmt: skip
-    counts = []
-    for state in states:
-        (home / f"{alive}.json").write_bytes(state)
-        (home / "notes.json").write_text("mine")
-        counts.append(len(listing.others()))
-    assert counts == [0, 0, 0, 0, 0, 0, 1]
-    # The same number, but another process; and one of another container.
-    (home / f"{alive}.json").write_text(json.dumps({**good, "space": "pid:[1]", "models": [entry]}))
-    assert listing.others() == [] and (home / f"{alive}.json").exists()
-    (home / f"{alive}.json").write_text(json.dumps({**good, "started": "1", "models": [entry]}))
-    assert listing.others() == [] and not (home / f"{alive}.json").exists()
-    assert (home / "notes.json").exists()
+
+    def write(models=(ENTRY,), name=f"{alive}-0.json", **changes):
+        home.mkdir(parents=True, exist_ok=True)
+        state = {"version": 1, **listing._identity(alive), "models": list(models), **changes}
+        (home / name).write_text(json.dumps(state))
+        return home / name
+
+    return write
+
+
+def test_files_that_mean_nothing_are_passed_over(home, told):
+    path = told()
+    assert [model.reference for model in listing.others()] == ["x"]
+    for state in (b"", b"\xff", b"[]", b"{}", b"[" * 5000, path.read_bytes().replace(b'"version": 1', b'"version": 2')):
+        path.write_bytes(state)
+        assert listing.others() == [] and path.exists()
+    for name in ("\u00b2.json", "9" * 25 + ".json", "notes.json", "-1.json", "1.json.bak", "\u0661.json"):
+        told(name=name)
+        assert listing.others() == [] and (home / name).exists()
+    (home / "5.json").mkdir()
+    assert listing.others() == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {}, 5, None, [], dict.fromkeys(ENTRY), {**ENTRY, "reference": None}, {**ENTRY, "path": 5},
+        {**ENTRY, "purpose": ["engine"]}, {**ENTRY, "purpose": "other"}, {**ENTRY, "n_bytes": True}, {**ENTRY, "n_bytes": -1},
+        {**ENTRY, "n_bytes": 1e400}, {**ENTRY, "n_bytes": 10**400}, {**ENTRY, "n_ctx": 1.5}, {**ENTRY, "last_used": 1e300},
+        {**ENTRY, "last_used": float("nan")}, {**ENTRY, "last_used": 10**400}, {**ENTRY, "keep_alive": "1"},
+        {**ENTRY, "keep_alive": -1}, {**ENTRY, "pinned": None},
+    ],
+)  # fmt: skip
+def test_entries_of_wrong_types_are_passed_over_and_the_others_are_told(told, entry):
+    told([entry, {**ENTRY, "reference": "sound", "keep_alive": 1e30}])
+    assert [model.reference for model in listing.others()] == ["sound"]
+    assert "sound" in _lines(listing.others())[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_told", "stays"),
+    [
+        ({}, True, True),
+        ({"host": "renamed"}, True, True),
+        ({"started": "1"}, False, False),  # the same number, but another process
+        ({"space": "pid:[1]"}, False, True),  # of a container
+        ({"boot": "1", "host": "another", "started": "1"}, False, True),  # of another machine with the same folder
+        ({"boot": "1", "started": "1"}, False, False),  # from before this machine was started
+    ],
+)
+def test_whose_process_it_is(told, changes, is_told, stays):
+    path = told(**changes)
+    assert (bool(listing.others()), path.exists()) == (is_told, stays)
+
+
+def test_processes_of_the_same_number_on_two_machines_have_a_file_each(home, told, local):
+    path = told(name=f"{os.getpid()}-0.json", boot="1", host="another")
+    other = path.read_bytes()
+    model = local()
+    model.complete("one", max_tokens=1)
+    assert len(list(home.iterdir())) == 2 and path.read_bytes() == other
+    model.close()
+    assert list(home.iterdir()) == [path] and path.read_bytes() == other
 
 
 def test_requests_write_nothing_and_a_folder_that_cannot_be_written_does_no_harm(local, home, monkeypatch, tmp_path, caplog):
@@ -117,14 +168,17 @@ def test_requests_write_nothing_and_a_folder_that_cannot_be_written_does_no_harm
     write = listing.write_atomically
     monkeypatch.setattr(listing, "write_atomically", lambda path, *parts: (written.append(path), write(path, *parts)))
     model = local(keep_alive=1000)
+    model.complete("one", max_tokens=1)
+    registry.publish()
+    n_written = len(written)
     for _ in range(5):
         model.complete("one", max_tokens=1)
     registry.publish()
-    assert len(written) == 1
+    assert len(written) == n_written
     model.embed("one")
-    assert len(written) == 2
+    assert len(written) == n_written + 1
     model.close()
-    assert not (home / f"{os.getpid()}.json").exists()
+    assert list(home.iterdir()) == []
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "file"))
     caplog.set_level(logging.WARNING, "localllm")
@@ -139,12 +193,14 @@ ENDS = {
     "closed": "model.close()",
     "a stream": "stream = model.stream_complete('one', temperature=0, ignore_eos=True); next(stream)",
     "a thread that asks": (
-        "import threading, time\n"
+        "import threading\n"
+        "asked = threading.Event()\n"
         "def work():\n"
         "    while True:\n"
         "        try: model.complete('one', max_tokens=3)\n"
         "        except Exception: return\n"
-        "threading.Thread(target=work, daemon=True).start(); time.sleep(0.2)"
+        "        asked.set()\n"
+        "threading.Thread(target=work, daemon=True).start(); asked.wait()"
     ),
     "an error": "raise SystemExit(0)",
     "unloading": "model.complete('one', max_tokens=1)",
@@ -183,9 +239,9 @@ pid = os.fork()
 if pid == 0:
     assert loaded_models() == []
     try:
-        model.complete("one", max_tokens=1)
+        next(stream)
     except errors.ClosedError as error:
-        print("child:", "fork" in str(error), flush=True)
+        print("child:", "fork" in str(error), len(model.complete("one", max_tokens=1).tokens), flush=True)
     own = LocalModel(sys.argv[2], n_ctx=256, n_threads=1)
     counts = [len(each.complete("one", max_tokens=2).tokens) for each in (own, before)]
     print("child:", counts, [entry.keep_alive for entry in loaded_models()], flush=True)
@@ -193,7 +249,7 @@ if pid == 0:
 print("child ended with", os.waitpid(pid, 0)[1], flush=True)
 stream.close()
 print("parent:", len(model.complete("one", max_tokens=2).tokens), len(loaded_models()))
-print(os.path.exists(os.path.join(os.environ["LOCALLLM_HOME"], "run", f"{os.getpid()}.json")))
+print([name.split("-")[0] for name in os.listdir(os.path.join(os.environ["LOCALLLM_HOME"], "run"))] == [str(os.getpid())])
 """
 
 
@@ -203,7 +259,7 @@ def test_a_forked_child_starts_with_nothing(models, home):
         [sys.executable, "-c", FORK, str(models["qwen3"]), str(models["qwen3moe"])], capture_output=True, text=True, timeout=60
     )  # fmt: skip
     assert done.stdout.splitlines() == [
-        "child: True", "child: [2, 2] [None, None, 500.0]", "child ended with 0", "parent: 2 2", "True"
+        "child: True 1", "child: [2, 2] [600.0, 600.0, None, None, 500.0]", "child ended with 0", "parent: 2 2", "True"
     ], done.stderr  # fmt: skip
     assert list(home.iterdir()) == []
 
@@ -214,3 +270,46 @@ def test_the_library_is_not_needed_to_list():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout == "None\n", done.stderr
+
+
+FORK_WHILE_LOADING = """
+import os, signal, sys, threading
+from localllm import LocalModel
+from localllm.residency import registry
+stop, loading = threading.Event(), threading.Event()
+def load():
+    while not stop.is_set():
+        with LocalModel(sys.argv[1], n_ctx=65536, n_threads=1, kept_sequences=0) as model:
+            model.engine
+def noted(make):
+    def begin(*arguments, **options):
+        loading.set()
+        return make(*arguments, **options)
+    return begin
+registry.Model, registry.Engine = noted(registry.Model), noted(registry.Engine)
+thread = threading.Thread(target=load)
+thread.start()
+ends = []
+for _ in range(12):
+    loading.clear()
+    loading.wait()  # somewhere in a load, of weights or of a context
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        with LocalModel(sys.argv[1], n_ctx=256, n_threads=1) as own:
+            assert own.complete("one", max_tokens=1).tokens
+        os._exit(0)
+    ends.append(os.waitpid(pid, 0)[1])
+    if ends[-1]:
+        break
+stop.set()
+thread.join()
+print(ends)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+def test_a_child_loads_what_it_wants_while_its_parent_was_loading(models, home):
+    program = [sys.executable, "-W", "ignore", "-c", FORK_WHILE_LOADING, str(models["qwen3"])]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=100)
+    assert done.stdout == f"{[0] * 12}\n", done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localllm.engine.cache.disk import DiskStore, state_key
-from localllm.engine.config import ContextConfig
+from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.params import cells
 from localllm.errors import InvalidRequestError
 from localllm.native.handles import Model
@@ -16,12 +16,23 @@ from localllm.native.handles import Model
 _STATE_FIELDS = ("flash_attention", "type_k", "type_v", "swa_full", "rope_freq_base", "rope_freq_scale")
 
 
-def state_facts(model: Model, config: ContextConfig) -> dict[str, Any]:
-    """What a state depends on besides the model file, the adapters and the tokens, by name; values as JSON has them."""
+def state_facts(model: Model, config: ContextConfig, draft: Model | None = None) -> dict[str, Any]:
+    """What a state depends on besides the model file, the adapters and the tokens, by name; values as JSON has them.
+
+    Args:
+        model: Model.
+        config: ContextConfig.
+        draft: Model whose state is a part of it; None: there is none.
+    """
     build = model.native.json_call("lm_build_info")["llama_commit"]
     overrides = hashlib.blake2b(b"".join(model.overrides), digest_size=16).hexdigest() if model.overrides else ""
     fields = {name: getattr(config, name) for name in _STATE_FIELDS}
-    return {"llama.cpp": build, "metadata_overrides": overrides, "n_ctx": _rope_length(model, config), **fields}
+    facts = {"llama.cpp": build, "metadata_overrides": overrides, "n_ctx": _rope_length(model, config), **fields}
+    if draft is not None:
+        assert isinstance(config.speculation, SpeculationConfig)
+        own = "" if draft is model else state_key(draft.path, ()).hex()
+        facts["draft"] = f"{config.speculation.model_kind} {own}".rstrip()  # a head has no state
+    return facts
 
 
 def _rope_length(model: Model, config: ContextConfig) -> str:
@@ -34,15 +45,15 @@ def _rope_length(model: Model, config: ContextConfig) -> str:
     return f"{'more than' if n_ctx > int(original) else 'up to'} {original}"
 
 
-def open_store(model: Model, config: ContextConfig) -> DiskStore | None:
-    """The folder of states for a model and context; None: there is to be none.
+def open_store(model: Model, config: ContextConfig, draft: Model | None = None) -> DiskStore | None:
+    """The folder of states for a model, its context and its draft; None: there is to be none.
 
     Raises:
         InvalidRequestError: It cannot be made.
     """
     if not config.cache_dir or not config.prefix_cache:
         return None
-    key = state_key(model.path, list(state_facts(model, config).values()))
+    key = state_key(model.path, list(state_facts(model, config, draft).values()))
     try:
         return DiskStore(Path(config.cache_dir).expanduser(), key, config.cache_disk_bytes, config.cache_read_only)
     except OSError as error:

@@ -62,9 +62,10 @@ def unpack(facts: Mapping[str, Any], data: bytes | bytearray | memoryview) -> Sa
     if len(content) != at + n_facts + 4 * n_ids + n_body:
         raise StateError("this state is damaged: its parts do not have the lengths that it names")
     told = _told(bytes(content[at : at + n_facts]))
-    for name, value in facts.items():
-        if told.get(name) != value:
-            raise StateError(f"this state does not belong here: its {name} is {told.get(name)!r}, here it is {value!r}")
+    for name in (*facts, *(told.keys() - facts.keys() - {"exact"})):
+        own, value = told.get(name), facts.get(name)
+        if own != value:
+            raise StateError(f"this state does not belong here: its {name} is {own!r}, here it is {value!r}")
     at += n_facts
     ids = struct.unpack_from(f"<{n_ids}i", content, at)
     at += 4 * n_ids

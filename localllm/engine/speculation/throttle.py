@@ -26,11 +26,17 @@ _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 51
 
 
 class StepCosts:
-    """How long a step takes, by the number of its tokens; learned from the steps that were made."""
+    """How long a step takes, by the number of its tokens, and a draft; learned from those that were made."""
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
         self._seconds: dict[int, float] = {}
+        self._draft_seconds = 0.0
+
+    def drafted(self, n_drafts: int, seconds: float) -> None:
+        """A model has made so many drafts."""
+        each = seconds / n_drafts
+        self._draft_seconds += 0.2 * (each - self._draft_seconds) if self._draft_seconds else each
 
     def observe(self, n_tokens: int, seconds: float) -> None:
         """A step that had no prompt in it."""
@@ -43,13 +49,14 @@ class StepCosts:
             self._seconds[size] = known + 0.2 * (seconds - known)
 
     def extra(self, n_sequences: int, n_more: int) -> float:
-        """What `n_more` tokens add to a step of so many sequences, in tokens of plain decoding."""
+        """What a draft of `n_more` tokens adds to a step of so many sequences, in tokens of plain decoding."""
         if not self._sizes:
             return n_more * UNKNOWN_COST
         size, largest = n_sequences + n_more, self._sizes[-1]
         plain = self._between(n_sequences)
         beyond = min(n_more, max(0, size - largest))
-        return max(0.0, self._between(size) / plain - 1) * n_sequences + beyond * UNKNOWN_COST
+        more = max(0.0, self._between(size) / plain - 1) + self._draft_seconds / plain
+        return more * n_sequences + beyond * UNKNOWN_COST
 
     def _between(self, n_tokens: int) -> float:
         """Seconds of a step of so many tokens, on the line between the sizes seen; outside of them, those of the nearest."""

@@ -29,12 +29,13 @@ from localllm.native.bindings.llama import (
     llama_context_params as llama_context_params,
     llama_model_p as llama_model_p,
     llama_model_params as llama_model_params,
+    llama_pos as llama_pos,
     llama_seq_id as llama_seq_id,
     llama_token as llama_token,
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 8
+LM_ABI_VERSION = 9
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -96,6 +97,8 @@ lm_text_p = c_void_p
 lm_chat_p = c_void_p
 lm_parser_p = c_void_p
 lm_drafter_p = c_void_p
+lm_follower_p = c_void_p
+lm_lilicorr_p = c_void_p
 lm_fit_p = c_void_p
 
 
@@ -159,7 +162,55 @@ class lm_proposal(Structure):
     ]
 
 
-STRUCTURES: tuple[type[Structure], ...] = (lm_control, lm_row, lm_piece, lm_proposal)
+class lm_draft_request(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("draft", POINTER(llama_token)),
+        ("slot", c_int32),
+        ("n_past", c_int32),
+        ("last", llama_token),
+        ("n_max", c_int32),
+        ("n_draft", c_int32),
+    ]
+
+
+class lm_follower_times(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("follow_us", c_uint64),
+        ("draft_us", c_uint64),
+        ("candidates_us", c_uint64),
+        ("head_us", c_uint64),
+        ("n_followed", c_uint64),
+        ("n_proposals", c_uint64),
+    ]
+
+
+class lm_lilicorr_block(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("logprobs", POINTER(c_float)),
+        ("embeddings", POINTER(c_float)),
+        ("hidden", POINTER(c_float)),
+        ("anchor", POINTER(c_float)),
+        ("start", POINTER(c_float)),
+        ("pair", POINTER(c_float)),
+        ("path", POINTER(c_int32)),
+        ("p_min", c_float),
+        ("n_path", c_int32),
+    ]
+
+
+STRUCTURES: tuple[type[Structure], ...] = (
+    lm_control,
+    lm_row,
+    lm_piece,
+    lm_proposal,
+    lm_draft_request,
+    lm_follower_times,
+    lm_lilicorr_block,
+)
+
 LIBRARIES: tuple[str, ...] = ("localllm",)
 OPTIONAL: tuple[str, ...] = ()
 
@@ -224,6 +275,24 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "lm_drafter_free": (c_int, (lm_drafter_p,)),
     "lm_drafter_begin": (c_int, (lm_drafter_p, c_int32, POINTER(llama_token), c_int32)),
     "lm_drafter_propose": (c_int, (lm_drafter_p, POINTER(lm_proposal), c_int32)),
+    "lm_follower_create": (c_int, (llama_context_p, llama_context_p, c_char_p, c_int32, POINTER(lm_follower_p))),
+    "lm_follower_free": (c_int, (lm_follower_p,)),
+    "lm_follower_n_max": (c_int, (lm_follower_p, POINTER(c_int32))),
+    "lm_follower_follow": (c_int, (lm_follower_p, POINTER(llama_batch))),
+    "lm_follower_accept": (c_int, (lm_follower_p, c_int32, c_int32)),
+    "lm_follower_carry": (c_int, (lm_follower_p, c_int32, POINTER(llama_pos), POINTER(c_uint8), POINTER(c_size_t))),
+    "lm_follower_set_carry": (c_int, (lm_follower_p, c_int32, llama_pos, POINTER(c_uint8), c_size_t)),
+    "lm_follower_lag": (c_int, (lm_follower_p, POINTER(c_int32))),
+    "lm_follower_propose": (c_int, (lm_follower_p, POINTER(lm_draft_request), c_int32)),
+    "lm_follower_get_times": (c_int, (lm_follower_p, POINTER(lm_follower_times))),
+    "lm_lilicorr_create": (c_int, (c_char_p, c_int32, c_int32, POINTER(lm_lilicorr_p))),
+    "lm_lilicorr_free": (c_int, (lm_lilicorr_p,)),
+    "lm_lilicorr_info": (c_int, (lm_lilicorr_p, POINTER(POINTER(c_char)))),
+    "lm_lilicorr_candidates": (
+        c_int,
+        (POINTER(c_float), c_int32, c_int32, c_int32, POINTER(llama_token), POINTER(c_float)),
+    ),
+    "lm_lilicorr_score": (c_int, (lm_lilicorr_p, POINTER(lm_lilicorr_block), c_int32)),
     "lm_chat_create": (c_int, (llama_model_p, c_char_p, POINTER(lm_chat_p))),
     "lm_chat_free": (c_int, (lm_chat_p,)),
     "lm_chat_info": (c_int, (lm_chat_p, POINTER(POINTER(c_char)))),

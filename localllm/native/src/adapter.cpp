@@ -358,11 +358,6 @@ std::vector<float> sum_of(const llama_model & model, const lm_control * controls
 
 } // namespace
 
-std::mutex & lm_adapters_mutex() {
-    static std::mutex mutex;
-    return mutex;
-}
-
 lm_status lm_lora_check(const llama_model * model, const char * path) {
     return lm_guard(LM_LOAD_FAILED, [&] {
         lm_require(model, "model: NULL");

@@ -17,6 +17,10 @@
 #include <mutex>
 #include <thread>
 
+#ifndef _WIN32
+#include <pthread.h>
+#endif
+
 namespace {
 
 constexpr size_t MAX_LOG_MESSAGES = 4096;
@@ -43,6 +47,32 @@ thread_local int capture_depth = 0;
 thread_local std::string captured_errors;
 thread_local const volatile int32_t * interrupt_flag = nullptr;
 thread_local bool interrupt_happened = false;
+
+// Held for as long as something is loaded, see guard.h.
+std::mutex * adapters_mutex = new std::mutex;
+std::shared_mutex * loading_mutex = new std::shared_mutex;
+
+#ifndef _WIN32
+// When the process forks, only the thread that forks is in the child. What the short locks guard is whole there, as
+// they are taken before; the long ones, which others may hold for seconds, are new there.
+void before_fork() {
+    handles_mutex.lock();
+    log_mutex.lock();
+}
+
+void after_fork() {
+    log_mutex.unlock();
+    handles_mutex.unlock();
+}
+
+void after_fork_in_child() {
+    after_fork();
+    adapters_mutex = new std::mutex;
+    loading_mutex = new std::shared_mutex;
+}
+
+[[maybe_unused]] const int at_fork = pthread_atfork(before_fork, after_fork, after_fork_in_child);
+#endif
 
 void on_log(ggml_log_level level, const char * text, void *) {
     if (!text) {
@@ -131,6 +161,14 @@ lm_log_interrupt::~lm_log_interrupt() {
 
 bool lm_log_interrupt::happened() const {
     return interrupt_happened;
+}
+
+std::mutex & lm_adapters_mutex() {
+    return *adapters_mutex;
+}
+
+std::shared_mutex & lm_loading_mutex() {
+    return *loading_mutex;
 }
 
 void lm_handle_add(const void * handle, const char * kind) {

@@ -1,4 +1,5 @@
 // Drafters that need no second model: llama.cpp's common_speculative over the history of each sequence.
+#include "fields.h"
 #include "guard.h"
 
 #include "json.h"
@@ -47,15 +48,6 @@ bool is_ngram(common_speculative_type type) {
     return type == COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE || type == COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K ||
            type == COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K4V || type == COMMON_SPECULATIVE_TYPE_NGRAM_MOD ||
            type == COMMON_SPECULATIVE_TYPE_NGRAM_CACHE;
-}
-
-int32_t whole(const common_json & value, const std::string & name, int32_t low, int32_t high) {
-    lm_require(value.is_number_integer(), (name + ": not an integer").c_str());
-    const auto number = value.get<int64_t>();
-    if (number < low || number > high) {
-        lm_invalid(name + ": not between " + std::to_string(low) + " and " + std::to_string(high));
-    }
-    return static_cast<int32_t>(number);
 }
 
 common_speculative_ptr make(const common_params_speculative & shape, common_speculative_type type, uint32_t n_seq) {
@@ -147,9 +139,7 @@ lm_drafter & require_drafter(const lm_drafter * handle) {
 }
 
 history & require_slot(lm_drafter & drafter, int32_t slot) {
-    if (slot < 0 || static_cast<size_t>(slot) >= drafter.sequences.size()) {
-        lm_invalid("slot: " + std::to_string(slot) + " is not one of " + std::to_string(drafter.sequences.size()));
-    }
+    lm_require_slot(slot, drafter.sequences.size());
     return drafter.sequences[static_cast<size_t>(slot)];
 }
 
@@ -166,20 +156,20 @@ void parse(lm_drafter & drafter, const common_json & options) {
                 drafter.chain.push_back(type);
             }
         } else if (key == "n_max") {
-            const int32_t n_max = whole(value, key, 1, MAX_DRAFT);
+            const int32_t n_max = lm_whole(value, key, 1, MAX_DRAFT);
             shape.ngram_simple.size_m = shape.ngram_map_k.size_m = shape.ngram_map_k4v.size_m =
                 static_cast<uint16_t>(n_max);
             shape.ngram_mod.n_max = n_max;
         } else if (key == "n_min") {
-            shape.ngram_mod.n_min = whole(value, key, 0, MAX_DRAFT);
+            shape.ngram_mod.n_min = lm_whole(value, key, 0, MAX_DRAFT);
         } else if (key == "n_match") {
-            const int32_t n = whole(value, key, 1, MAX_DRAFT);
+            const int32_t n = lm_whole(value, key, 1, MAX_DRAFT);
             shape.ngram_simple.size_n = shape.ngram_map_k.size_n = shape.ngram_map_k4v.size_n =
                 static_cast<uint16_t>(n);
             shape.ngram_mod.n_match = n;
         } else if (key == "min_hits") {
             shape.ngram_map_k.min_hits = shape.ngram_map_k4v.min_hits =
-                static_cast<uint16_t>(whole(value, key, 1, std::numeric_limits<int16_t>::max()));
+                static_cast<uint16_t>(lm_whole(value, key, 1, std::numeric_limits<int16_t>::max()));
         } else {
             lm_invalid(key + ": unknown field");
         }

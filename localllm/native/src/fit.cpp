@@ -20,11 +20,6 @@ struct lm_fit {
     bool fits = false;
 };
 
-std::shared_mutex & lm_loading_mutex() {
-    static std::shared_mutex mutex;
-    return mutex;
-}
-
 namespace {
 
 constexpr const char * FIT = "fit";

@@ -56,8 +56,8 @@ std::string gguf_kind(const gguf_context * ctx) {
     if (architecture == "controlvector") {
         return "control vector";
     }
-    // EAGLE-3 and DFlash drafts read hidden states of their target.
-    if (architecture == "eagle3" || architecture == "dflash") {
+    // EAGLE-3 and DFlash drafts read hidden states of their target; a LiLiCorr head goes with such a draft.
+    if (architecture == "eagle3" || architecture == "dflash" || architecture == "lilicorr-head") {
         return "draft";
     }
     if (architecture.empty() || (!type.empty() && type != "model")) {
@@ -72,6 +72,21 @@ std::string gguf_kind(const gguf_context * ctx) {
         return "draft";
     }
     return "model";
+}
+
+std::string gguf_draft_kind(const gguf_context * ctx) {
+    const std::string architecture = gguf_string(ctx, "general.architecture");
+    const std::string kind = gguf_kind(ctx);
+    if (architecture == "eagle3") {
+        return "draft-eagle3";
+    }
+    if (architecture == "dflash" && gguf_find_key(ctx, "lilicorr.hidden_size") >= 0) {
+        return "draft-lilicorr";
+    }
+    if (architecture == "dflash") {
+        return gguf_find_tensor(ctx, "markov_w1.weight") >= 0 ? "draft-dspark" : "draft-dflash";
+    }
+    return kind == "draft" ? "draft-mtp" : kind == "model" ? "draft-simple" : "";
 }
 
 gguf_ptr gguf_header(const char * path, ggml_ptr * tensors) {

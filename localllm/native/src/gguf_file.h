@@ -32,6 +32,9 @@ uint64_t gguf_count(const gguf_context * ctx, const std::string & key);
 // What the file is for: the kinds that lm_file_info names.
 std::string gguf_kind(const gguf_context * ctx);
 
+// How the file could draft for another model: a name of llama.cpp's; "" if it cannot.
+std::string gguf_draft_kind(const gguf_context * ctx);
+
 // Throws if llama.cpp cannot be trusted with the file: metadata that would end the process, or, unless `any_kind`, a
 // file that cannot stand alone.
 void lm_require_model_file(const gguf_context * header, bool any_kind);

@@ -1,7 +1,7 @@
 #include "grammar.h"
 
 #include "guard.h"
-#include "text.h"
+#include "utf8.h"
 
 #include "llama-grammar.h"
 

@@ -5,10 +5,9 @@
 //   - no C++ exception and no failed assertion leaves it: the result is an lm_status, lm_last_error() says why;
 //   - arguments are checked before they reach llama.cpp; output arguments are written only on LM_OK;
 //   - text handed out through `char ** out` is NUL-terminated and belongs to the caller: free it with lm_string_free();
-//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser, lm_drafter, lm_fit) are checked for being alive: a
-//   freed or foreign pointer is an
-//     LM_INVALID_ARGUMENT. llama_model and llama_context pointers are only checked for NULL: their owner keeps them
-//     valid.
+//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser, lm_drafter, lm_follower, lm_lilicorr, lm_fit) are
+//     checked for being alive: a freed or foreign pointer is an LM_INVALID_ARGUMENT. llama_model and llama_context
+//     pointers are only checked for NULL: their owner keeps them valid.
 #ifndef LOCALLLM_H
 #define LOCALLLM_H
 
@@ -25,7 +24,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 8
+#define LM_ABI_VERSION 9
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +35,8 @@ typedef struct lm_text lm_text;
 typedef struct lm_chat lm_chat;
 typedef struct lm_parser lm_parser;
 typedef struct lm_drafter lm_drafter;
+typedef struct lm_follower lm_follower;
+typedef struct lm_lilicorr lm_lilicorr;
 typedef struct lm_fit lm_fit;
 
 enum lm_status {
@@ -92,13 +93,15 @@ LM_API enum lm_status lm_log_take(char ** out);
 
 // ---- model and context ---------------------------------------------------------------------------------------------
 
-// What a GGUF file is, from its header alone: {"architecture", "type", "kind", "tensors", "metadata_keys"}.
+// What a GGUF file is, from its header alone: {"architecture", "type", "kind", "draft_kind", "tensors",
+// "metadata_keys"}.
 // "kind" is "model", "vocabulary" (no tensors), "projector", "adapter", "control vector", "draft" (only with a target)
-// or "other".
+// or "other"; "draft_kind" how it could draft for another model, as lm_follower_create calls it, "" if it cannot.
 LM_API enum lm_status lm_file_info(const char * path, char ** out);
 
 // llama_model_load_from_file with failed assertions and messages turned into an error. Files that cannot stand alone
-// (see lm_file_info) are refused unless `any_kind`.
+// (see lm_file_info) are refused unless `any_kind`. Of a DFlash draft with a LiLiCorr head in the same file the draft
+// is loaded, never mapped.
 LM_API enum lm_status lm_model_load(const char * path, const struct llama_model_params * params, bool any_kind,
                                     struct llama_model ** out);
 
@@ -294,6 +297,84 @@ typedef struct lm_proposal {
 
 LM_API enum lm_status lm_drafter_propose(lm_drafter * drafter, lm_proposal * proposals, int32_t n);
 
+// Guesses by a model of its own, or by heads of the target. `draft` is a context of that model, made with the target as
+// `ctx_other`, for the same sequences and (but for draft-simple) one more; both outlive the follower. What becomes of a
+// sequence of the target (cut, copied, shifted, restored) has to become of it in `draft` as well. `json`: {"kind":
+// "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark" or "draft-lilicorr", "n_max", "n_min",
+// "p_min"}. "draft-lilicorr" has two more: "head", the file with the head, which may be the draft's own, and
+// "candidates": where the most likely tokens are found, in the "graph" of the draft, which needs an
+// n_outputs_max_per_seq of a block, on the "host", or, "auto", in the graph if it can be done there and is computed on
+// another device than the CPU.
+LM_API enum lm_status lm_follower_create(struct llama_context * target, struct llama_context * draft, const char * json,
+                                         int32_t n_slots, lm_follower ** out);
+LM_API enum lm_status lm_follower_free(lm_follower * follower);
+// Most tokens that it drafts: a kind may have learned fewer than were asked for.
+LM_API enum lm_status lm_follower_n_max(const lm_follower * follower, int32_t * out);
+// Takes in a batch that the target has just decoded; tokens of a sequence stand side by side.
+LM_API enum lm_status lm_follower_follow(lm_follower * follower, const struct llama_batch * batch);
+// So many tokens of the draft that was in that batch were right. Before the next batch.
+LM_API enum lm_status lm_follower_accept(lm_follower * follower, int32_t slot, int32_t n_accepted);
+// What the kind has to know of a slot's last token besides the state in `draft`, for another slot that goes on from
+// there: that token's position, and bytes. Without `data`, only their size; 0, and position -1: nothing, or it is not
+// known.
+LM_API enum lm_status lm_follower_carry(const lm_follower * follower, int32_t slot, llama_pos * position,
+                                        uint8_t * data, size_t * size);
+// The slot goes on from there; size 0: it is not known, or the slot is empty. Takes effect with its next batch or
+// draft.
+LM_API enum lm_status lm_follower_set_carry(lm_follower * follower, int32_t slot, llama_pos position,
+                                            const uint8_t * data, size_t size);
+// Where something is carried, the state in `draft` has to end so many positions before the target's.
+LM_API enum lm_status lm_follower_lag(const lm_follower * follower, int32_t * out);
+
+typedef struct lm_draft_request {
+    llama_token * draft; // out: room for n_max tokens
+    int32_t slot;        // in
+    int32_t n_past;      // in: tokens of the sequence that the target has computed
+    llama_token last;    // in: the token behind them
+    int32_t n_max;       // in
+    int32_t n_draft;     // out
+} lm_draft_request;
+
+LM_API enum lm_status lm_follower_propose(lm_follower * follower, lm_draft_request * requests, int32_t n);
+
+// Where the time went since the follower was made.
+typedef struct lm_follower_times {
+    uint64_t follow_us; // in lm_follower_follow
+    uint64_t draft_us; // the draft's own passes, in lm_follower_propose; of llama.cpp's kinds with the choice of tokens
+    uint64_t candidates_us; // "draft-lilicorr": finding or fetching the candidates of each slot
+    uint64_t head_us;       // "draft-lilicorr": scoring them
+    uint64_t n_followed;    // tokens
+    uint64_t n_proposals;   // drafts that were asked for
+} lm_follower_times;
+
+LM_API enum lm_status lm_follower_get_times(const lm_follower * follower, lm_follower_times * out);
+
+// The head of a "draft-lilicorr" alone, on the CPU: what a file's head makes of given values. `n_blocks`: most blocks
+// of one pass.
+LM_API enum lm_status lm_lilicorr_create(const char * path, int32_t n_threads, int32_t n_blocks, lm_lilicorr ** out);
+LM_API enum lm_status lm_lilicorr_free(lm_lilicorr * head);
+// {"n_embd", "n_hidden", "n_slots", "n_candidates", "n_layers", "n_heads", "n_mlp", "n_factors"}
+LM_API enum lm_status lm_lilicorr_info(const lm_lilicorr * head, char ** out);
+
+// The `k` most likely tokens of each row of logits, best first, and their natural-log probabilities.
+LM_API enum lm_status lm_lilicorr_candidates(const float * logits, int32_t n_rows, int32_t n_vocab, int32_t k,
+                                             llama_token * ids, float * logprobs);
+
+// One block, arrays row-major.
+typedef struct lm_lilicorr_block {
+    const float * logprobs;   // in: [n_slots, n_candidates], best first
+    const float * embeddings; // in: [n_slots, n_candidates, n_embd], the target's token embeddings of the candidates
+    const float * hidden;     // in: [n_slots, n_embd], the draft's rows after its last norm
+    const float * anchor;     // in: [n_embd], the draft's context row of the last token that the target has computed
+    float * start;            // out: [n_candidates], scores of the first slot
+    float * pair;   // out: [n_slots - 1, n_candidates, n_candidates], scores by candidate before and candidate
+    int32_t * path; // out: [n_slots], the candidates chosen
+    float p_min;    // in: the path ends before a candidate less probable than this among those of its slot
+    int32_t n_path; // out
+} lm_lilicorr_block;
+
+LM_API enum lm_status lm_lilicorr_score(lm_lilicorr * head, lm_lilicorr_block * blocks, int32_t n);
+
 // ---- chat ----------------------------------------------------------------------------------------------------------
 
 // The templates of a model, or of `source` (Jinja text) if that is given. `model` may be NULL if `source` is not.
@@ -367,7 +448,7 @@ LM_API enum lm_status lm_speed_matrix(const char * type, int32_t n_threads, char
 
 // Times the rest of a layer on the CPU, in seconds:
 // "layer_seconds": for one token, all but the matrices and the look back: small operations, and threads that wait;
-// "attention_seconds": for one token, for each value of its queries and each cell of the cache;
+// "attention_seconds": of one thread, for one token, for each value of its queries and each cell of the cache;
 // "batch_attention_seconds": the same for each of a batch of 512 tokens;
 // "pass_seconds": for each value of a batch of 512 tokens that is normalized, scaled and added.
 LM_API enum lm_status lm_speed_layer(int32_t n_threads, char ** out);

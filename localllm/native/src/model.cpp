@@ -1,4 +1,5 @@
 // Model files, models, contexts, tokens.
+#include "draft_file.h"
 #include "gguf_file.h"
 #include "guard.h"
 
@@ -34,6 +35,10 @@ void require_standalone(const gguf_context * header) {
 
 void lm_require_model_file(const gguf_context * header, bool any_kind) {
     require_sound_epsilons(header);
+    if (gguf_string(header, "general.architecture") == "lilicorr-head") {
+        throw lm_error(LM_UNSUPPORTED,
+                       "this file is the LiLiCorr head of a DFlash draft: it goes beside that, as its 'head'");
+    }
     if (!any_kind) {
         require_standalone(header);
     }
@@ -94,6 +99,7 @@ lm_status lm_file_info(const char * path, char ** out) {
         info["architecture"] = gguf_string(header.get(), "general.architecture");
         info["type"] = gguf_string(header.get(), "general.type");
         info["kind"] = gguf_kind(header.get());
+        info["draft_kind"] = gguf_draft_kind(header.get());
         info["tensors"] = gguf_get_n_tensors(header.get());
         info["metadata_keys"] = gguf_get_n_kv(header.get());
         *out = lm_string_copy(info.dump_safe());
@@ -109,7 +115,7 @@ lm_status lm_model_load(const char * path, const llama_model_params * params, bo
         lm_require_model_file(header.get(), any_kind);
         const std::shared_lock<std::shared_mutex> gate(lm_loading_mutex());
         lm_error_capture errors;
-        llama_model * model = llama_model_load_from_file(path, *params);
+        llama_model * model = lm_load_model_file(path, *params, header.get());
         if (!model) {
             const std::string why = errors.text();
             if (why.find("unknown model architecture") != std::string::npos) {

@@ -84,6 +84,7 @@ void build(lm_sampler & s) {
         common_params_sampling params = s.params;
         s.sampler.reset(common_sampler_init(s.model, params));
         s.ending.reset(make_ending(s));
+        s.place = {};
         s.thought = lm_thought(s.vocab, s.thought_params, params.generation_prompt);
     } catch (const lm_error &) {
         throw;
@@ -99,11 +100,43 @@ bool nothing_left(common_sampler * sampler) {
     return left->selected >= 0 && left->data[left->selected].logit == -INFINITY;
 }
 
+// The logits of one output without those of some tokens, until it goes out of scope.
+class Banned {
+  public:
+    Banned(float * logits, int32_t n) : logits_(logits), before_(logits, logits + n) {}
+    Banned(const Banned &) = delete;
+    Banned & operator=(const Banned &) = delete;
+    ~Banned() { std::copy(before_.begin(), before_.end(), logits_); }
+    void add(llama_token token) { logits_[token] = -INFINITY; }
+
+  private:
+    float * logits_;
+    std::vector<float> before_;
+};
+
+// A choice among the tokens that break no character; LLAMA_TOKEN_NULL if the grammar permits none of them.
+llama_token sample_whole_characters(lm_sampler & s, llama_context * ctx, int32_t index) {
+    Banned banned(llama_get_logits_ith(ctx, index), s.n_vocab);
+    for (llama_token token = 0; token < s.n_vocab; token++) {
+        if (!s.keeps_characters(token)) {
+            banned.add(token);
+        }
+    }
+    const llama_token token = common_sampler_sample(s.sampler.get(), ctx, index);
+    return nothing_left(s.sampler.get()) ? LLAMA_TOKEN_NULL : token;
+}
+
 // A token that keeps to the grammar. llama.cpp must not be given any other: an end too early would abort the process.
 llama_token sample_by_grammar(lm_sampler & s, llama_context * ctx, int32_t index) {
     const llama_token token = common_sampler_sample(s.sampler.get(), ctx, index);
     if (!nothing_left(s.sampler.get())) {
-        return token;
+        if (s.keeps_characters(token)) {
+            return token;
+        }
+        // llama.cpp's grammars take three bytes that are no character (an overlong form, half of a pair) for one, and
+        // an end within a character; the text then has more characters than the grammar has counted.
+        const llama_token whole = sample_whole_characters(s, ctx, index);
+        return whole != LLAMA_TOKEN_NULL ? whole : common_sampler_sample(s.sampler.get(), ctx, index);
     }
     if (s.ending) {
         const llama_token end = common_sampler_sample(s.ending.get(), ctx, index);
@@ -131,6 +164,10 @@ const float * lm_logits(llama_context * ctx, int32_t index) {
     return logits;
 }
 
+bool lm_sampler::keeps_characters(llama_token token) const {
+    return llama_vocab_is_eog(vocab, token) ? place.is_whole() : place.takes(common_token_to_piece(vocab, token, true));
+}
+
 llama_token lm_sampler::sample(llama_context * ctx, int32_t index) {
     const float * logits = lm_logits(ctx, index);
     const llama_token forced = thought.forced();
@@ -148,6 +185,9 @@ llama_token lm_sampler::sample(llama_context * ctx, int32_t index) {
 void lm_sampler::accept(llama_token token, bool generated) {
     if (generated) {
         thought.accept(token);
+        if (!params.grammar.empty()) {
+            place.add(common_token_to_piece(vocab, token, true));
+        }
     }
     if (!plain_greedy) {
         try {
@@ -245,6 +285,7 @@ lm_status lm_sampler_clone(const lm_sampler * sampler, lm_sampler ** out) {
         copy->params = source.params;
         copy->thought_params = source.thought_params;
         copy->thought = source.thought;
+        copy->place = source.place;
         copy->n_vocab = source.n_vocab;
         copy->window = source.window;
         copy->plain_greedy = source.plain_greedy;

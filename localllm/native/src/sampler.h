@@ -6,6 +6,7 @@
 
 #include "sampling.h"
 #include "thought.h"
+#include "utf8.h"
 
 #include <string>
 #include <vector>
@@ -19,10 +20,13 @@ struct lm_sampler {
     common_sampler_ptr ending; // where the end is banned and there is a grammar: its best token without that ban
     llama_token last_resort = LLAMA_TOKEN_NULL; // what `ending` gave when nothing else was left
     lm_thought thought;
+    lm_utf8_place place; // where the answer's text stands; kept where there is a grammar
     int32_t n_vocab = 0;
     int32_t window = 0;        // how many past tokens any stage looks at
     bool plain_greedy = false; // nothing in the chain can change which logit is the largest
 
+    // Whether the answer's text stays well-formed with `token`.
+    bool keeps_characters(llama_token token) const;
     llama_token sample(llama_context * ctx, int32_t index);
     void accept(llama_token token, bool generated);
     // The `n` best of output `index`; fewer if there are fewer. `chosen` >= 0: its log-probability goes to `*logprob`.

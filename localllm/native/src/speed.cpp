@@ -30,6 +30,18 @@ double seconds_since(seconds_clock::time_point begin) {
     return std::chrono::duration<double>(seconds_clock::now() - begin).count();
 }
 
+double seconds_of(const std::function<void()> & run, const std::function<void()> & prepare) {
+    prepare();
+    const auto begin = seconds_clock::now();
+    run();
+    return seconds_since(begin);
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
 std::string type_name(ggml_type type) {
     std::string name = ggml_type_name(type);
     std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c >= 'a' && c <= 'z' ? c - 32 : c; });
@@ -156,24 +168,35 @@ double product_seconds(machine & cpu, const std::vector<ggml_tensor *> & weights
     cpu.allocate(graph);
     const std::vector<float> values = some_values(static_cast<size_t>(SPEED_COLUMNS * n_columns));
     ggml_backend_tensor_set(input, values.data(), 0, values.size() * sizeof(float));
-    return quartile_seconds([&] { cpu.compute(graph); });
+    return median_seconds([&] { cpu.compute(graph); });
 }
 
 } // namespace
 
-double quartile_seconds(const std::function<void()> & run, int repetitions, const std::function<void()> & prepare) {
+double median_seconds(const std::function<void()> & run, int repetitions, const std::function<void()> & prepare) {
     run();
     std::vector<double> seconds;
     double total = 0;
     for (int i = 0; i < repetitions && (i == 0 || total < LONG_SECONDS); i++) {
-        prepare();
-        const auto begin = seconds_clock::now();
-        run();
-        seconds.push_back(seconds_since(begin));
+        seconds.push_back(seconds_of(run, prepare));
         total += seconds.back();
     }
-    std::sort(seconds.begin(), seconds.end());
-    return seconds[seconds.size() / 4];
+    return median(seconds);
+}
+
+double difference_seconds(const std::function<void()> & more, const std::function<void()> & less, int repetitions,
+                          const std::function<void()> & prepare) {
+    more();
+    less();
+    std::vector<double> longer;
+    std::vector<double> differences;
+    double total = 0;
+    for (int i = 0; i < repetitions && (i == 0 || total < LONG_SECONDS); i++) {
+        longer.push_back(seconds_of(more, prepare));
+        differences.push_back(longer.back() - seconds_of(less, prepare));
+        total += 2 * longer.back();
+    }
+    return std::max(median(differences), 0.01 * median(longer));
 }
 
 void require_threads(int32_t n_threads) {

@@ -13,12 +13,17 @@ constexpr int64_t SPEED_COLUMNS = 2048;
 constexpr int64_t SPEED_BATCH = 512; // llama.cpp's n_ubatch
 constexpr int SPEED_REPETITIONS = 5;
 
-// The lower quartile of a few runs, in seconds: other programs, and threads that fell asleep, only ever make it longer.
+// The median of a few runs, in seconds: what a model meets, too, of other programs and of threads that fell asleep.
 // The first, in which memory is touched for the first time, does not count. `prepare` comes before each and is not
 // timed.
-double quartile_seconds(
+double median_seconds(
     const std::function<void()> & run, int repetitions = SPEED_REPETITIONS,
     const std::function<void()> & prepare = [] {});
+
+// By how much `more` takes longer than `less`, in seconds: the median of what they differ by when they run in turn, so
+// that both have met the same state of the machine. At least a hundredth of `more`: nothing takes no time at all.
+double difference_seconds(const std::function<void()> & more, const std::function<void()> & less, int repetitions,
+                          const std::function<void()> & prepare);
 
 void require_threads(int32_t n_threads);
 

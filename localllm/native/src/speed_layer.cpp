@@ -30,7 +30,8 @@ constexpr shape MANY_HEADS = {/*n_layer=*/2, /*n_embd=*/256, /*n_head=*/12, /*n_
 constexpr int32_t FAR_TOKENS = 1024; // how far back attention looks when its cost is measured
 constexpr int32_t NEAR_TOKENS = 8;
 constexpr size_t OTHER_MATRICES = 6; // of 8 MB
-constexpr int STEPS = 15;            // of one token each
+constexpr int STEPS = 41;            // of one token each
+constexpr int BATCHES = 9;
 
 gguf_ptr metadata_of(const shape & model) {
     gguf_ptr keys(gguf_init_empty());
@@ -66,7 +67,8 @@ void set_some_values(ggml_tensor * tensor, void *) {
 // Runs an invented model on the CPU, as llama.cpp runs any.
 class layers {
   public:
-    layers(const shape & model, int32_t n_threads, const std::function<void()> & evict) : evict_(evict) {
+    // The model has seen `n_past` tokens before those that are measured.
+    layers(const shape & model, int32_t n_threads, int32_t n_past) : n_past_(n_past) {
         lm_error_capture errors;
         const gguf_ptr keys = metadata_of(model);
         ggml_backend_dev_t no_devices[] = {nullptr};
@@ -87,19 +89,15 @@ class layers {
         if (!ctx_) {
             throw lm_error(LM_INTERNAL, "no model to measure with: " + errors.text());
         }
-    }
-
-    // Seconds of one call for `n_tokens` that come after `n_past` others.
-    double seconds(int32_t n_tokens, int32_t n_past) {
-        llama_memory_clear(llama_get_memory(ctx_.get()), true);
         for (int32_t at = 0; at < n_past; at += SPEED_BATCH) {
             decode(std::min<int32_t>(SPEED_BATCH, n_past - at));
         }
-        const auto run = [&] {
-            decode(n_tokens);
-            llama_memory_seq_rm(llama_get_memory(ctx_.get()), 0, n_past, -1);
-        };
-        return n_tokens == 1 ? quartile_seconds(run, STEPS, evict_) : quartile_seconds(run);
+    }
+
+    // Takes so many tokens in, and forgets them again.
+    void step(int32_t n_tokens) {
+        decode(n_tokens);
+        llama_memory_seq_rm(llama_get_memory(ctx_.get()), 0, n_past_, -1);
     }
 
   private:
@@ -112,7 +110,7 @@ class layers {
 
     llama_model_ptr model_;
     llama_context_ptr ctx_;
-    std::function<void()> evict_;
+    int32_t n_past_;
 };
 
 // Products with matrices for one token, and nothing else.
@@ -152,21 +150,11 @@ class products {
     ggml_cgraph * graph_;
 };
 
-// The matrices of a model.
-std::vector<std::pair<int64_t, int64_t>> matrices_of(const shape & model) {
+// How many weights the matrices of a model have.
+int64_t n_weights_of(const shape & model) {
     const int64_t heads = model.n_head * HEAD_WIDTH;
     const int64_t heads_kv = model.n_head_kv * HEAD_WIDTH;
-    std::vector<std::pair<int64_t, int64_t>> found;
-    for (int32_t layer = 0; layer < model.n_layer; layer++) {
-        found.insert(found.end(), {{model.n_embd, heads},
-                                   {model.n_embd, heads_kv},
-                                   {model.n_embd, heads_kv},
-                                   {heads, model.n_embd},
-                                   {model.n_embd, model.n_ff},
-                                   {model.n_embd, model.n_ff},
-                                   {model.n_ff, model.n_embd}});
-    }
-    return found;
+    return model.n_layer * model.n_embd * (2 * heads + 2 * heads_kv + 3 * model.n_ff);
 }
 
 // Seconds for each value that is normalized, scaled and added, in a batch.
@@ -188,7 +176,7 @@ double pass_seconds(machine & cpu) {
     const std::vector<float> values = some_values(SPEED_COLUMNS * SPEED_BATCH);
     ggml_backend_tensor_set(input, values.data(), 0, values.size() * sizeof(float));
     ggml_backend_tensor_set(scale, values.data(), 0, SPEED_COLUMNS * sizeof(float));
-    return quartile_seconds([&] { cpu.compute(graph); }) / (PASSES * SPEED_COLUMNS * SPEED_BATCH);
+    return median_seconds([&] { cpu.compute(graph); }) / (PASSES * SPEED_COLUMNS * SPEED_BATCH);
 }
 
 } // namespace
@@ -202,22 +190,26 @@ lm_status lm_speed_layer(int32_t n_threads, char ** out) {
         products others(std::vector<std::pair<int64_t, int64_t>>(OTHER_MATRICES, {SPEED_COLUMNS, SPEED_COLUMNS / 2}),
                         n_threads);
         const std::function<void()> evict = [&] { others.compute(); };
-        layers small(SMALL, n_threads, evict);
-        const double step = small.seconds(1, NEAR_TOKENS);
-        products matrices(matrices_of(SMALL), n_threads);
-        const double bare = quartile_seconds([&] { matrices.compute(); }, STEPS, evict);
-        layers heads(MANY_HEADS, n_threads, evict);
-        const double near = heads.seconds(1, NEAR_TOKENS);
-        const double far = heads.seconds(1, FAR_TOKENS);
-        const double batch = heads.seconds(SPEED_BATCH, 0);
-        const double far_batch = heads.seconds(SPEED_BATCH, FAR_TOKENS);
+        const std::function<void()> nothing = [] {};
+        layers small(SMALL, n_threads, NEAR_TOKENS);
+        // As one matrix: that a model has many small ones, for each of which threads wait for one another, is part of a
+        // layer.
+        products matrices({{SPEED_COLUMNS, n_weights_of(SMALL) / SPEED_COLUMNS}}, n_threads);
+        layers near(MANY_HEADS, n_threads, NEAR_TOKENS);
+        layers far(MANY_HEADS, n_threads, FAR_TOKENS);
         const double values = MANY_HEADS.n_layer * MANY_HEADS.n_head * HEAD_WIDTH; // of all queries of one token
-        // Noise can make the smaller of two times the larger one; nothing takes no time at all.
-        const auto difference = [](double more, double less) { return std::max(more - less, 0.01 * more); };
+        const double cells = values * (FAR_TOKENS - NEAR_TOKENS);
+        // llama.cpp deals the cells of the cache, in whole 256s, among the threads (ops.cpp, use_split_kv_path).
+        const int32_t padded = 256 * (FAR_TOKENS / 256 + 1);
+        const int32_t share = std::min(FAR_TOKENS, (padded + n_threads - 1) / n_threads);
         common_json result = common_json::object();
-        result["layer_seconds"] = difference(step, bare) / SMALL.n_layer;
-        result["attention_seconds"] = difference(far, near) / (values * (FAR_TOKENS - NEAR_TOKENS));
-        result["batch_attention_seconds"] = difference(far_batch, batch) / (values * FAR_TOKENS * SPEED_BATCH);
+        result["layer_seconds"] =
+            difference_seconds([&] { small.step(1); }, [&] { matrices.compute(); }, STEPS, evict) / SMALL.n_layer;
+        result["attention_seconds"] = difference_seconds([&] { far.step(1); }, [&] { near.step(1); }, STEPS, evict) /
+                                      (values * (share - static_cast<double>(NEAR_TOKENS) / n_threads));
+        result["batch_attention_seconds"] =
+            difference_seconds([&] { far.step(SPEED_BATCH); }, [&] { near.step(SPEED_BATCH); }, BATCHES, nothing) /
+            (cells * SPEED_BATCH);
         result["pass_seconds"] = pass_seconds(cpu);
         *out = lm_string_copy(result.dump_safe());
     });

@@ -2,6 +2,7 @@
 #include "text.h"
 
 #include "guard.h"
+#include "utf8.h"
 
 #include "json.h"
 
@@ -11,25 +12,6 @@ namespace {
 
 constexpr const char * KIND = "text";
 constexpr const char * REPLACEMENT = "\xEF\xBF\xBD"; // U+FFFD
-
-// Whether `byte` may follow at place `at` (>= 1) of a character that begins with `lead`. Unicode 15, table 3-7.
-bool utf8_follows(unsigned char lead, size_t at, unsigned char byte) {
-    if (at == 1) {
-        switch (lead) {
-        case 0xE0:
-            return byte >= 0xA0 && byte <= 0xBF;
-        case 0xED:
-            return byte >= 0x80 && byte <= 0x9F;
-        case 0xF0:
-            return byte >= 0x90 && byte <= 0xBF;
-        case 0xF4:
-            return byte >= 0x80 && byte <= 0x8F;
-        default:
-            break;
-        }
-    }
-    return byte >= 0x80 && byte <= 0xBF;
-}
 
 // Moves whole characters from `raw` to `clean`, invalid bytes as U+FFFD; leaves the beginning of a character.
 void take_characters(std::string & raw, std::string & clean) {
@@ -44,7 +26,7 @@ void take_characters(std::string & raw, std::string & clean) {
         }
         size_t have = 1;
         while (have < length && at + have < raw.size() &&
-               utf8_follows(lead, have, static_cast<unsigned char>(raw[at + have]))) {
+               lm_utf8_follows(lead, have, static_cast<unsigned char>(raw[at + have]))) {
             have++;
         }
         if (have == length) {
@@ -67,20 +49,6 @@ llama_token single_token(const llama_vocab * vocab, const std::string & text) {
 }
 
 } // namespace
-
-size_t lm_utf8_length(char first) {
-    const auto lead = static_cast<unsigned char>(first);
-    if (lead < 0x80) {
-        return 1;
-    }
-    if (lead >= 0xC2 && lead <= 0xDF) {
-        return 2;
-    }
-    if (lead >= 0xE0 && lead <= 0xEF) {
-        return 3;
-    }
-    return lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
-}
 
 void lm_text::append_piece(llama_token token) {
     const bool shown = special || visible.count(token) > 0;

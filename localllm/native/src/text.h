@@ -29,7 +29,4 @@ struct lm_text {
     size_t undecided() const;
 };
 
-// Length of the character that `lead` begins; 0 if it cannot begin one.
-size_t lm_utf8_length(char lead);
-
 lm_text & lm_text_require(lm_text * text);

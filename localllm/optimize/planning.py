@@ -1,46 +1,24 @@
-"""A version of a model that is faster on this machine: what it would be, and writing it.
-
-llama.cpp repacks only some tensor types for the CPU at hand, so a model of the same size can be much faster in another.
-The file that is written says in its metadata what it came from: localllm.parent.name, .sha256 (of the file, or of all files of a
-set one after the other) and .types.
-"""
+"""What a version of a model for this machine would be: its types, how much faster it is expected to be, and at what cost."""
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import hashlib
-import json
 import os
-import re
-import secrets
-import shutil
-import threading
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import localllm
-from localllm.errors import DiskSpaceError, InvalidRequestError, LocalLLMError, ModelFileError, NoGainError, UnsupportedModelError
-from localllm.hub.catalog import Aliases
+from localllm.errors import InvalidRequestError, NoGainError, UnsupportedModelError
 from localllm.hub.choose import main_type
-from localllm.hub.gguf import Header, read_header, read_model
+from localllm.hub.gguf import Header, read_model
 from localllm.hub.gguf_parse import TENSOR_TYPES, TensorInfo
-from localllm.hub.inventory import PARENT, optimized_folder
+from localllm.hub.inventory import optimized_folder
 from localllm.hub.names import parse_name
 from localllm.hub.speed import Rates, Speed, expected
-
-#: Is told how many bytes are written, and of how many.
-OptimizeProgress = Callable[[int, int], None]
 
 _BLOCKS = {name: (values, n_bytes) for name, values, n_bytes in TENSOR_TYPES.values()}
 _UNQUANTISED = ("F32", "F16", "BF16", "F64")
 _ALIGNMENT = 32  # of tensors in files that llama.cpp writes (GGUF_DEFAULT_ALIGNMENT)
-_MARGIN_BYTES = 64 << 20
-_CHUNK_BYTES = 4 << 20
-_POLL_SECONDS = 0.1
-_MAX_VALUE_BYTES = 127  # llama_model_kv_override.val_str
 # Of mixtures that nobody asked for: hardly fewer bits than now, and not more; for unquantised models the one that hides the loss.
 _LEAST_BITS, _MOST_BITS = 0.85, 1.05
 _NEARLY_LOSSLESS = "Q8_0"
@@ -146,64 +124,6 @@ def plan_optimize(path: str | os.PathLike[str], rates: Rates, *, type: str | Non
     )
 
 
-def register(path: Path) -> str:
-    """Gives a written version a name of the user's, by which it is run: its file's name in small letters, without ".gguf".
-
-    Args:
-        path: Path, from `optimize`.
-
-    Returns:
-        str, the name; "" if that name stands for something else already, which it goes on to do.
-
-    Raises:
-        HubError: The file of names is damaged or cannot be written.
-    """
-    names, name = Aliases(), re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).strip("-._").lower()
-    target = str(path.absolute())
-    if not name or names.get(name) not in (None, target):
-        return ""
-    names.set(name, target)
-    return name
-
-
-def optimize(plan: OptimizePlan, output: str | os.PathLike[str] | None = None, progress: OptimizeProgress | None = None) -> Path:
-    """Writes what was planned. An interruption, as by Ctrl-C, or a failure leaves nothing behind.
-
-    Args:
-        plan: OptimizePlan.
-        output: a file that does not exist yet; None: `plan.default_output`.
-        progress: called about ten times a second; what it raises ends the writing, and is passed on.
-
-    Returns:
-        Path of the file.
-
-    Raises:
-        InvalidRequestError: There is something at `output` already.
-        DiskSpaceError: It would not fit on the disk.
-        ModelFileError: The file cannot be written, or the source has changed since it was planned.
-        NativeError: llama.cpp failed.
-    """
-    target = Path(output) if output is not None else plan.default_output
-    require_new(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _require_room(target, plan.expected_bytes)
-        _require_same(plan)
-        temporary = target.parent / f".optimizing-{secrets.token_hex(8)}"
-        try:
-            _write(plan, temporary, progress)
-            _verify(plan, temporary)
-            _sync(temporary)
-            _publish(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except LocalLLMError:
-        raise
-    except OSError as error:
-        raise ModelFileError(error.errno, error.strerror or str(error), str(target)) from error
-    return target
-
-
 def mixture_names() -> list[str]:
     """The mixtures of tensor types that need no importance matrix.
 
@@ -214,9 +134,6 @@ def mixture_names() -> list[str]:
 
     names: list[str] = load().json_call("lm_quantize_types")
     return names
-
-
-# ---- planning
 
 
 def _checked_type(name: str) -> str:
@@ -307,124 +224,3 @@ def _warning(header: Header, result: Header, chosen: str) -> str:
 def _stem(source: Path) -> str:
     """The name of the model, without its quantization and the number of a shard, as far as that leaves anything."""
     return parse_name(source.name).base or source.stem
-
-
-# ---- writing
-
-
-def require_new(target: Path) -> None:
-    """Raises InvalidRequestError if there is something at `target`: nothing is ever written over."""
-    if os.path.lexists(target):
-        raise InvalidRequestError(f"output: {target} exists already; remove it, or name another file")
-
-
-def _require_room(target: Path, n_bytes: int) -> None:
-    free = shutil.disk_usage(target.parent).free
-    if free < n_bytes + _MARGIN_BYTES:
-        raise DiskSpaceError(
-            f"{target}: {n_bytes:,} bytes are to be written, and {free:,} are free; make room, or name a file on another disk",
-            n_bytes,
-            free,
-        )
-
-
-def _require_same(plan: OptimizePlan) -> None:
-    now = read_model(plan.source)
-    if (now.tensors, now.file_bytes) != (plan.header.tensors, plan.header.file_bytes):
-        raise ModelFileError(None, "it has changed since it was planned; plan again", str(plan.source))
-
-
-def _write(plan: OptimizePlan, temporary: Path, progress: OptimizeProgress | None) -> None:
-    """Lets llama.cpp write on a thread of its own, so that this one hears of Ctrl-C."""
-    from localllm.native import logs
-    from localllm.native.library import load
-
-    native = load()
-    abort = ctypes.c_int32(0)
-    done = threading.Event()
-    failures: list[Exception] = []
-
-    def work() -> None:
-        try:
-            if metadata := _parent(plan, abort):
-                arguments = (os.fsencode(plan.source), os.fsencode(temporary), plan.type.encode(), plan.n_threads)
-                native.check(native.lm_quantize(*arguments, json.dumps(metadata).encode(), ctypes.byref(abort)), str(plan.source))
-        except Exception as error:  # raised again in the thread that waits
-            failures.append(error)
-        finally:
-            done.set()
-
-    thread = threading.Thread(target=work, name="localllm-optimize", daemon=True)
-    thread.start()
-    try:
-        while not done.wait(_POLL_SECONDS):
-            if progress is not None:
-                progress(min(_size(temporary), plan.expected_bytes), plan.expected_bytes)
-    finally:
-        abort.value = 1
-        thread.join()
-        logs.forward(native)
-    if failures:
-        raise failures[0]
-    if progress is not None:
-        progress(plan.expected_bytes, plan.expected_bytes)
-
-
-def _parent(plan: OptimizePlan, abort: ctypes.c_int32) -> dict[str, str]:
-    """What the new file says of its source; empty if it was aborted."""
-    digest = hashlib.sha256()
-    for file in _files(plan):
-        with file.open("rb") as source:
-            while chunk := source.read(_CHUNK_BYTES):
-                if abort.value:
-                    return {}
-                digest.update(chunk)
-    name = plan.source.name.encode(errors="replace")[:_MAX_VALUE_BYTES].decode(errors="ignore")
-    return {
-        "localllm.version": localllm.__version__,
-        PARENT: name,
-        "localllm.parent.sha256": digest.hexdigest(),
-        "localllm.parent.types": ",".join(plan.header.tensor_types)[:_MAX_VALUE_BYTES],
-    }
-
-
-def _files(plan: OptimizePlan) -> list[Path]:
-    count = plan.header.n_files
-    if count == 1:
-        return [plan.source]
-    head = plan.source.name[: -len("-00001-of-00001.gguf")]
-    return [plan.source.with_name(f"{head}-{at:05d}-of-{count:05d}{plan.source.suffix}") for at in range(1, count + 1)]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _verify(plan: OptimizePlan, temporary: Path) -> None:
-    if _described(read_header(temporary)) != _described(plan.result):
-        raise ModelFileError(None, "llama.cpp has written other tensors than planned; please report this", str(plan.source))
-
-
-def _described(header: Header) -> dict[str, tuple[str, int, int]]:
-    """The tensors, but for what writing may change: their order, and dimensions of 1 at the end of a shape."""
-    return {tensor.name: (tensor.type, tensor.shape[0], tensor.n_elements) for tensor in header.tensors}
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _publish(temporary: Path, target: Path) -> None:
-    """Gives the file its name, never in place of another."""
-    try:
-        target.hardlink_to(temporary)
-    except FileExistsError:
-        require_new(target)
-        raise
-    except OSError:  # a file system without hard links
-        require_new(target)
-        temporary.rename(target)
