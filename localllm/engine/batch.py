@@ -9,6 +9,61 @@ from typing import Any
 from localllm.native.bindings import llama as llama_h
 
 
+class RowBatch:
+    """A batch of rows of one sequence, in place of tokens.
+
+    Args:
+        size: int, most rows.
+        n_sections: int, positions of a row.
+
+    Attributes:
+        outputs: array of 0 and 1.
+        reference: what a native function takes.
+        n_tokens: int, rows in it.
+    """
+
+    def __init__(self, size: int, n_sections: int) -> None:
+        self._n_sections = n_sections
+        self._positions: Any = (llama_h.llama_pos * (size * n_sections))()
+        self._slot = (llama_h.llama_seq_id * 1)()
+        self.outputs: Any = (ctypes.c_int8 * size)()
+        pointer = ctypes.POINTER(llama_h.llama_seq_id)
+        self._batch = llama_h.llama_batch(
+            n_tokens=0,
+            token=None,
+            embd=None,
+            pos=self._positions,
+            n_seq_id=(ctypes.c_int32 * size)(*([1] * size)),
+            seq_id=(pointer * size)(*([ctypes.cast(self._slot, pointer)] * size)),
+            logits=self.outputs,
+        )
+        self.reference = ctypes.byref(self._batch)
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self._batch.n_tokens)
+
+    def put(self, rows: Any, width: int, positions: Any, first: int, count: int, base: int, slot: int) -> None:
+        """Rows `first` to `first + count` of a run.
+
+        Args:
+            rows: ctypes array of float32, all of the run's; it has to live until the batch is computed.
+            width: int, floats of a row.
+            positions: ctypes array of int32, the positions of all its rows from 0 on, section by section.
+            first, count: int.
+            base: int, where the run begins.
+            slot: int.
+        """
+        n_rows = len(positions) // self._n_sections
+        for section in range(self._n_sections):
+            of_rows = positions[section * n_rows + first : section * n_rows + first + count]
+            self._positions[section * count : (section + 1) * count] = [base + place for place in of_rows]
+        self._slot[0] = slot
+        address = ctypes.addressof(rows) + first * width * ctypes.sizeof(ctypes.c_float)
+        self._batch.embd = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+        self._batch.n_tokens = count
+
+
 class Batch:
     """A batch in which each token belongs to one sequence.
 

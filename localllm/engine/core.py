@@ -21,6 +21,7 @@ from localllm.engine.cache.saved import Saved, pack
 from localllm.engine.checks import shown
 from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.errands import Errands
+from localllm.engine.media import MediaRun
 from localllm.engine.request import (
     Delta,
     Event,
@@ -128,8 +129,10 @@ class Core:
         for name in ("prompt", "stop_tokens", "visible_tokens"):
             tokens = [token for token in getattr(request, name) if isinstance(token, int)]
             for token in (min(tokens), max(tokens)) if tokens else ():
-                if not 0 <= token < self.n_vocab:
+                # What stands for a picture is negative, and was checked with it.
+                if not 0 <= token < self.n_vocab and not (name == "prompt" and token < 0 and request.media):
                     raise InvalidRequestError(f"{name}: token {shown(token)} is not in the vocabulary of {self.n_vocab}")
+        self._check_media(request)
         if request.context_shift is not None:
             self._check_shift(request.context_shift)
         with self._wake:
@@ -147,6 +150,16 @@ class Core:
         if sequence.timer is not None:
             sequence.timer.start()
         return sequence.id
+
+    def _check_media(self, request: Request) -> None:
+        n_ids = sum(run.n_tokens for run in request.media)
+        if request.media and n_ids != sum(token < 0 for token in request.prompt):
+            raise InvalidRequestError("prompt: holds negative ids that stand for none of its media")
+        limit = self.runner.n_ubatch
+        for run in request.media:
+            if not run.causal and run.n_tokens > limit:
+                message = f"media {run.medium}: {run.n_tokens} tokens that see one another, n_ubatch is {limit}; raise it"
+                raise ContextOverflowError(message, run.n_tokens, limit)
 
     def _check_length(self, n_tokens: int) -> None:
         limit = self.runner.limit
@@ -344,6 +357,8 @@ class Core:
         if not self.worker.begin_batch(frozenset(chunk.sequence.id for chunk in chunks)):
             return
         try:
+            if chunks[0].run is not None and not self._see(chunks[0]):
+                return
             self.adapters.act(self.runner.context, chunks[0].sequence.steering)
             results = self.runner.run(chunks)
         except LocalLLMError as error:
@@ -362,6 +377,29 @@ class Core:
             self._speculator.verified(chunks, accepted, n_tokens, self.runner.seconds, self.runner.follow_seconds)
         for result in results:
             self._deliver(result)
+
+    def _see(self, chunk: Chunk) -> bool:
+        """Gets the rows of a picture or sound. False: they cannot be made, and the request has failed."""
+        sequence, run = chunk.sequence, chunk.run
+        assert run is not None
+        if chunk.start > run.start and sequence.rows is not None:
+            return True
+        begin = time.perf_counter()
+        soon = () if any(other.decoding for other in self.scheduler.running) else self._soon(run)
+        try:
+            sequence.rows = run.source.rows(run, soon)
+        except Exception as error:
+            self._fail(sequence, error)
+            return False
+        self._totals.encode_seconds += time.perf_counter() - begin
+        if sequence.rows.encoded:
+            sequence.encoded.add(run.medium)
+        return True
+
+    def _soon(self, now: MediaRun) -> list[MediaRun]:
+        """What is going to be looked at after a picture, by those who look already."""
+        ahead = ((other, run) for other in self.scheduler.running for run in other.request.media if run.start >= other.n_computed)
+        return [run for _, run in ahead if run is not now and run.source is now.source]
 
     def _start_over(self, failed: Action) -> None:
         """A sequence was to go on from a copy that is of no use: it computes everything, like without a cache."""
@@ -451,7 +489,9 @@ class Core:
 
     def _take_back(self, sequence: Sequence) -> None:
         """Leaves a sequence with what it is known to have computed."""
+        sequence.rows = None
         if self.residents.cuttable:
+            sequence.n_computed = sequence.n_usable
             self.residents.cut(sequence.slot, sequence.n_computed)
         else:
             self.scheduler.requeue(sequence)
@@ -497,6 +537,7 @@ class Core:
                 accepted_tokens=sum(sequence.tally.accepted),
                 cached_from=sequence.cached_from,
                 cache_miss=sequence.cache_miss,
+                **self._media_usage(sequence),
             ),
             Timings(started - sequence.arrived, first - started, now - first),
             seed,
@@ -504,6 +545,16 @@ class Core:
             sequence.tally.stats() if self._speculator and sequence.request.speculate else None,
         )
         self._end(sequence, event)
+
+    def _media_usage(self, sequence: Sequence) -> dict[str, int]:
+        """What was looked at; of a request that ended early, what it came to."""
+        media = sequence.request.media
+        reached = {run.medium for run in media if run.start < max(sequence.n_computed, sequence.n_cached)}
+        n_tokens, n_encoded = sum(run.n_tokens for run in media), len(sequence.encoded)
+        self._totals.media_tokens += n_tokens
+        self._totals.media_encoded += n_encoded
+        self._totals.media_cached += len(reached - sequence.encoded)
+        return {"media_tokens": n_tokens, "media_encoded": n_encoded, "media_cached": len(reached - sequence.encoded)}
 
     def _end_stopped(self, sequence: Sequence) -> None:
         if not sequence.timed_out:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from localllm.engine.checks import items, real, shown, whole
 from localllm.engine.config import MAX_SEED, SamplingParams
+from localllm.engine.media import MediaRun
 from localllm.engine.speculation.tally import SpeculationStats
 from localllm.engine.steering import ControlVector, Lora
 from localllm.errors import InvalidRequestError
@@ -22,7 +23,7 @@ class Request:
     """One sequence to be continued.
 
     Attributes:
-        prompt: token ids, at least one.
+        prompt: token ids, at least one; negative ones stand for pictures and sound.
         sampling: SamplingParams.
         max_tokens: int >= 1, most tokens of the answer; None: until the model stops or the context is full.
         stop: texts that end the answer; neither they nor the beginning of one is ever shown.
@@ -38,6 +39,7 @@ class Request:
         speculate: bool, false: no drafts for this request.
         loras: Lora adapters that change the model for this request, in any order.
         control_vectors: ControlVectors that are added up and steer it.
+        media: MediaRuns, what the negative ids of the prompt stand for, in their order.
         grammar: fields of lm_sampler_create beyond SamplingParams that a chat template asks for (triggers and so on).
     """
 
@@ -55,6 +57,7 @@ class Request:
     speculate: bool = True
     loras: tuple[Lora, ...] = ()
     control_vectors: tuple[ControlVector, ...] = ()
+    media: tuple[MediaRun, ...] = ()
     grammar: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,10 +93,12 @@ class Request:
             raise InvalidRequestError(f"special: must be true or false, not {self.special!r}")
         if not isinstance(self.grammar, dict):
             raise InvalidRequestError(f"grammar: must be a dict, not {type(self.grammar).__name__}")
-        for name, kind in (("loras", Lora), ("control_vectors", ControlVector)):
+        for name, kind in (("loras", Lora), ("control_vectors", ControlVector), ("media", MediaRun)):
             value = getattr(self, name)
             if not isinstance(value, tuple) or not all(isinstance(item, kind) for item in value):
                 raise InvalidRequestError(f"{name}: must be a tuple of {kind.__name__}")
+        if self.media:
+            self._check_media()
         for name in ("stop_tokens", "boundaries"):
             object.__setattr__(self, name, tuple(whole(name, value) for value in items(name, getattr(self, name))))
         if self.boundaries and not 0 <= min(self.boundaries) <= max(self.boundaries) <= len(self.prompt):
@@ -101,6 +106,15 @@ class Request:
         visible = items("visible_tokens", self.visible_tokens)
         tokens = tuple(one if isinstance(one, str) else whole("visible_tokens", one) for one in visible)
         object.__setattr__(self, "visible_tokens", tokens)
+
+    def _check_media(self) -> None:
+        end = 0
+        for run in self.media:
+            if run.start < end or self.prompt[run.start : run.end] != run.ids or not run.ids:
+                raise InvalidRequestError("media: must stand in the prompt, in its order, with their ids")
+            end = run.end
+        if self.context_shift is not None:
+            raise InvalidRequestError("context_shift: not with pictures or sound, whose parts cannot be dropped one by one")
 
     def repeated(self, n: int) -> list[Request]:
         """The same request n times: with seeds that follow one another, or each with a random one if it has none.
@@ -163,6 +177,9 @@ class Usage:
             request yet), "new" (nothing known begins alike any further), "checkpoint" (something does, but a state of this model
             can be continued only where it was kept), "slow" (there is a copy, but computing is quicker), "room" (no cells or
             sequence free for it), "damaged" (the copy could not be used).
+        media_tokens: int, tokens of the prompt that are pictures or sound.
+        media_encoded, media_cached: int, pictures and sounds for which the encoder has run, and those for which it had not to,
+            because what it had made of them was kept, or the state behind them was there.
     """
 
     prompt_tokens: int
@@ -173,6 +190,9 @@ class Usage:
     cached_from: str = ""
     cache_miss: str = ""
     reasoning_tokens: int = 0
+    media_tokens: int = 0
+    media_encoded: int = 0
+    media_cached: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from localllm.engine.batch import Batch
+from localllm.engine.batch import Batch, RowBatch
 from localllm.engine.cache.lookup import common_prefix
 from localllm.engine.cache.radix import Entry
 from localllm.engine.cache.resident import Action
 from localllm.engine.config import ContextConfig, SpeculationConfig
+from localllm.engine.media import MediaRun
 from localllm.engine.params import context_params, sampler_options
+from localllm.engine.places import Places
 from localllm.engine.request import TokenLogprob, TopToken
 from localllm.engine.scheduler import Chunk
 from localllm.engine.sequence import Sequence
@@ -45,7 +47,7 @@ class Answer:
         )
         window = params.window
         prompt = request.prompt if window < 0 else request.prompt[-window:]
-        self.sampler.accept(prompt, generated=False)
+        self.sampler.accept(tuple(token for token in prompt if token >= 0), generated=False)
         self.seed = self.sampler.seed
         self.wants_probs = params.logprobs or params.n_probs > 0
         self._tokens = (llama_h.llama_token * (1 + n_draft))()
@@ -166,6 +168,7 @@ class Runner:
 
     Attributes:
         twin: Twin, the draft's context; None without one.
+        places: Places of the slots' tokens.
         seconds, follow_seconds: float, what the last batch took, and taking it into the draft's context.
         rollbacks: what the last `apply` took to take back what was wrong, in seconds by slot.
     """
@@ -190,6 +193,8 @@ class Runner:
         # llama.cpp wants room for one output of each, whether or not they ever share a batch.
         self._params.n_outputs_max = max(self._params.n_batch, self.n_slots)
         self.switch = Switch(self.native)
+        rope = self.native.llama_model_rope_type(model.pointer)
+        self.places = Places(rope in (llama_h.LLAMA_ROPE_TYPE_MROPE, llama_h.LLAMA_ROPE_TYPE_IMROPE))
         self.twin: Twin | None = None
         self._new_context()
         # llama.cpp rounds the number of cells up; what was asked for is the limit all the same.
@@ -198,6 +203,8 @@ class Runner:
         self.n_batch: int = self.native.llama_n_batch(self.context.pointer)
         self.n_ubatch: int = self.native.llama_n_ubatch(self.context.pointer)
         self._batch = Batch(self.n_batch, output=False)
+        self._row_batch: RowBatch | None = None
+        self._row_width: int = self.native.llama_model_n_embd_inp(model.pointer)
         self.rates = Rates()
         self._rows = (ctypes.POINTER(localllm_h.lm_row) * config.parallel)()
         self._last_outputs: list[tuple[Sequence, int, tuple[int, ...]]] = []
@@ -221,11 +228,12 @@ class Runner:
         return int(self.native.llama_n_rs_seq(self.context.pointer)) if self._recurrent else None
 
     def _new_context(self) -> None:
+        self.places = Places(self.places.bent)
         self.context = Context(self.model, self._params)
         try:
             if self._draft is not None:
                 n_ctx = self.native.llama_n_ctx(self.context.pointer)
-                self.twin = Twin(self.context, self._draft, self._config, n_ctx, self.n_slots)
+                self.twin = Twin(self.context, self._draft, self._config, n_ctx, self.n_slots, self.places)
         except BaseException:
             self.context.close()
             raise
@@ -271,17 +279,19 @@ class Runner:
         return failed
 
     def _act(self, action: Action) -> None:
-        memory = self.context.memory
+        memory, places = self.context.memory, self.places
         if action.kind == "forget":
             self.native.llama_memory_seq_rm(memory, action.slot, -1, -1)
+            places.clear(action.slot)
         elif action.kind == "cut":
             self._cut(action.slot, action.length)
         elif action.kind == "shift":
             self._shift(action.slot, action.length, action.count)
         else:
             # A state that cannot be cut is copied whole; the cache asks for it only where it ends.
-            end = action.length if self.cuttable else -1
+            end = places.position(action.source, action.length) if self.cuttable else -1
             self.native.llama_memory_seq_cp(memory, action.source, action.slot, -1, end)
+            places.fork(action.source, action.slot, action.length)
         if self.twin:
             self.twin.apply(action)
 
@@ -289,7 +299,7 @@ class Runner:
         """A copy of a slot's state, the draft's included, as a ctypes array of bytes."""
         size = ctypes.c_size_t()
         begin = time.perf_counter()
-        tail = self.twin.save(slot) if self.twin else b""
+        tail = (self.twin.save(slot) if self.twin else b"") + self.places.pack(slot)
         self.native.check(self.native.lm_state_save(self.context.pointer, slot, None, ctypes.byref(size)))
         data = (ctypes.c_uint8 * (size.value + len(tail)))()
         self.native.check(self.native.lm_state_save(self.context.pointer, slot, data, ctypes.byref(size)))
@@ -303,11 +313,13 @@ class Runner:
             return False
         begin = time.perf_counter()
         try:
-            state, *rest = split_state(data) if self.twin else (memoryview(data).cast("B"),)
+            data = self.places.unpack(slot, memoryview(data).cast("B"))
+            state, *rest = split_state(data) if self.twin else (data,)
             buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
             self.native.check(self.native.lm_state_load(self.context.pointer, slot, buffer, len(state)))
         except (LocalLLMError, ValueError) as error:
             logs.logger.warning("a cached state was of no use: %s", error)
+            self.places.clear(slot)
             return False
         if self.twin:
             self.twin.restore(slot, length, *rest)
@@ -315,8 +327,9 @@ class Runner:
         return True
 
     def _cut(self, slot: int, length: int) -> None:
-        if not self.native.llama_memory_seq_rm(self.context.memory, slot, length, -1):
+        if not self.native.llama_memory_seq_rm(self.context.memory, slot, self.places.position(slot, length), -1):
             raise NativeError(f"llama.cpp could not cut sequence {slot} back to {length} tokens")
+        self.places.cut(slot, length)
 
     def _shift(self, slot: int, n_keep: int, n_discard: int) -> None:
         memory, end = self.context.memory, n_keep + n_discard
@@ -337,23 +350,38 @@ class Runner:
         Raises:
             NativeError: llama_decode failed; its status says how much of the context can still be used.
         """
-        outputs = self._fill(chunks)
+        run = chunks[0].run
+        outputs = self._fill(chunks) if run is None else self._fill_rows(chunks[0], run)
+        batch = self._batch if run is None or self._row_batch is None else self._row_batch
         begin = time.perf_counter()
-        status = self.native.lm_run(self.context.pointer, self._batch.reference, self._rows, len(outputs))
+        status = self._decode(batch.reference, len(outputs), causal=run is None or run.causal)
         self.seconds = time.perf_counter() - begin
-        self.rates.computed(self._batch.n_tokens, self.seconds)
+        self.rates.computed(batch.n_tokens, self.seconds)
         if self.native.lm_log_pending():
             logs.forward(self.native)
         if status:
             self.native.check(status)
         results = [self._result(sequence, draft) for sequence, _, draft in outputs]
         if self.twin:
-            self._follow(self.twin, chunks, results)
+            self._follow(self.twin, batch.reference, chunks, results)
+        if run is not None and chunks[0].start + chunks[0].count == run.end:
+            self.places.passed(chunks[0].sequence.slot, run.end, run.n_tokens, run.n_positions)
+            chunks[0].sequence.rows = None
         return results
 
-    def _follow(self, twin: Twin, chunks: list[Chunk], results: list[Sampled]) -> None:
+    def _decode(self, batch: Any, n_outputs: int, causal: bool) -> int:
+        context = self.context.pointer
+        if causal:
+            return int(self.native.lm_run(context, batch, self._rows, n_outputs))
+        self.native.llama_set_causal_attn(context, False)
+        try:
+            return int(self.native.lm_run(context, batch, self._rows, n_outputs))
+        finally:
+            self.native.llama_set_causal_attn(context, True)
+
+    def _follow(self, twin: Twin, batch: Any, chunks: list[Chunk], results: list[Sampled]) -> None:
         begin = time.perf_counter()
-        twin.follow(self._batch.reference, [chunk.sequence.slot for chunk in chunks])
+        twin.follow(batch, [chunk.sequence.slot for chunk in chunks])
         accepted = {result.sequence: result.n_accepted for result in results}
         for chunk in chunks:
             if chunk.draft:
@@ -368,20 +396,43 @@ class Runner:
             sequence, start = chunk.sequence, chunk.start
             tokens = sequence.tokens[start : start + chunk.count]
             last = at + chunk.count - 1
-            end = self._batch.put(at, [*tokens, *chunk.draft] if chunk.draft else tokens, start, sequence.slot)
+            first = self.places.position(sequence.slot, start)
+            end = self._batch.put(at, [*tokens, *chunk.draft] if chunk.draft else tokens, first, sequence.slot)
             self._batch.outputs[at:end] = bytes(end - at)
             if chunk.sample:
                 self._batch.outputs[last:end] = [1] * (end - last)
                 outputs.append((sequence, last, chunk.draft))
             at = end
         self._batch.n_tokens = at
+        self._place(outputs)
+        return outputs
+
+    def _fill_rows(self, chunk: Chunk, run: MediaRun) -> list[tuple[Sequence, int, tuple[int, ...]]]:
+        """The same for rows of a picture or sound, which are a batch of their own."""
+        sequence = chunk.sequence
+        assert sequence.rows is not None
+        rows = sequence.rows.data
+        if len(rows) != run.n_tokens * self._row_width:
+            raise NativeError(f"media {run.medium}: {len(rows)} floats for {run.n_tokens} rows of {self._row_width}")
+        if self._row_batch is None:
+            self._row_batch = RowBatch(self.n_batch, 4 if self.places.bent else 1)
+        base = self.places.position(sequence.slot, run.start)
+        self._row_batch.put(rows, self._row_width, run.positions, chunk.start - run.start, chunk.count, base, sequence.slot)
+        self._row_batch.outputs[: chunk.count] = bytes(chunk.count)
+        outputs: list[tuple[Sequence, int, tuple[int, ...]]] = []
+        if chunk.sample:
+            self._row_batch.outputs[chunk.count - 1] = 1
+            outputs.append((sequence, chunk.count - 1, ()))
+        self._place(outputs)
+        return outputs
+
+    def _place(self, outputs: list[tuple[Sequence, int, tuple[int, ...]]]) -> None:
         if outputs != self._last_outputs:
             # Seldom: while the same answers go on, neither rows nor indices change.
             for place, (sequence, index, draft) in enumerate(outputs):
                 sequence.answer.place(index, draft)
                 self._rows[place] = ctypes.pointer(sequence.answer.row)
             self._last_outputs = outputs
-        return outputs
 
     def _result(self, sequence: Sequence, draft: tuple[int, ...]) -> Sampled:
         answer = sequence.answer

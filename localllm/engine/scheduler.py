@@ -9,6 +9,8 @@ A waiting request starts when a place is free and its tokens fit into the cells 
 goes on from the longest prefix that is resident. If a running sequence is about to compute more of the same prefix, the request
 waits for that instead of computing it a second time; others behind it may start meanwhile.
 
+Rows of a picture or sound share no batch with tokens: while both are wanted, batches of the one and of the other take turns.
+
 Drafts (guesses of what follows, see engine/speculation) ride behind the token that they follow, in the room that is left. What
 was wrong is taken back afterwards: by cutting it off where the memory allows that, else by going back to a copy from before the
 draft, from where the right part is computed again.
@@ -25,6 +27,7 @@ from dataclasses import dataclass, replace
 
 from localllm.engine.cache.lookup import Holder, Lookup, common_prefix
 from localllm.engine.cache.resident import MIN_CHECKPOINT_TOKENS, Residents, checkpoint_lengths
+from localllm.engine.media import MediaRun, next_run, whole
 from localllm.engine.sequence import Sequence, State
 from localllm.engine.turns import Turns
 
@@ -36,7 +39,8 @@ MIN_SHARED_TOKENS = 32
 class Chunk:
     """Tokens `sequence.tokens[start : start + count]` for the next batch, and a draft behind them.
 
-    `sample`: the last one asks for a token, and each of the draft for one more. `decode`: it goes on with an answer.
+    `sample`: the last one asks for a token, and each of the draft for one more. `decode`: it goes on with an answer. `run`: the
+    tokens are these rows of a picture or sound.
     """
 
     sequence: Sequence
@@ -45,6 +49,7 @@ class Chunk:
     sample: bool
     draft: tuple[int, ...] = ()
     decode: bool = False
+    run: MediaRun | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -71,6 +76,7 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._crowded = False
+        self._had_rows = False
         self._turns = Turns(n_batch, n_ubatch)
 
     @property
@@ -80,7 +86,9 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Puts a request into the queue: by priority, then in order of arrival."""
         if not self.residents.cuttable and self.residents.keep:
-            sequence.checkpoints = checkpoint_lengths(len(sequence.request.prompt), sequence.request.boundaries)
+            request = sequence.request
+            lengths = checkpoint_lengths(len(request.prompt), (*request.boundaries, *(run.end for run in request.media)))
+            sequence.checkpoints = tuple(length for length in lengths if whole(request.media, length) == length)
         bisect.insort(self.waiting, sequence, key=lambda other: (-other.request.priority, other.id))
 
     def remove(self, sequence: Sequence) -> None:
@@ -91,18 +99,27 @@ class Scheduler:
             self.running.remove(sequence)
             self._crowded = False
             self._drop_spare(sequence)
-            if sequence.unsettled or sequence.shifted:
+            if sequence.unsettled or sequence.shifted or not self.end_whole(sequence):
                 self.residents.abandon(sequence.slot)
             else:
                 self.residents.leave(sequence.slot, sequence.tokens[: sequence.n_computed], sequence.steering.key)
             sequence.slot = -1
         sequence.state = State.FINISHED
 
+    def end_whole(self, sequence: Sequence) -> bool:
+        """Takes back what a sequence has computed of a picture that is not complete. False: its state cannot be cut."""
+        if sequence.n_usable < sequence.n_computed:
+            if not self.residents.cuttable:
+                return False
+            sequence.n_computed = sequence.n_usable
+            self.residents.cut(sequence.slot, sequence.n_computed)
+        return True
+
     def requeue(self, sequence: Sequence) -> None:
         """Sends a running sequence back to wait; it goes on later from a copy in RAM, or computes its tokens again."""
         self.running.remove(sequence)
         self._drop_spare(sequence)
-        usable = not (sequence.cancelled or sequence.unsettled or sequence.shifted)
+        usable = not (sequence.cancelled or sequence.unsettled or sequence.shifted) and self.end_whole(sequence)
         known = sequence.tokens[: sequence.n_computed] if usable else ()
         self.residents.abandon(sequence.slot, known, sequence.steering.key)
         self._crowded = True
@@ -128,7 +145,9 @@ class Scheduler:
         for sequence in list(self.waiting):
             if len(self.running) >= self.parallel:
                 break
-            found = self.residents.look_up(sequence.tokens, self._holders(sequence), sequence.steering.key)
+            # The last token is computed in any case, with the whole picture if it is one's.
+            end = whole(sequence.request.media, len(sequence.tokens) - 1) + 1
+            found = self.residents.look_up(sequence.tokens[:end], self._holders(sequence), sequence.steering.key)
             if self._should_wait(sequence, found.length):
                 continue
             if not self._start(sequence, found):
@@ -161,6 +180,7 @@ class Scheduler:
         if chunks:
             n_prompt = sum(chunk.count for chunk in chunks if not chunk.decode)
             self._turns.took(chunks[0].sequence.steering.key, n_prompt)
+            self._had_rows = chunks[0].run is not None
         for chunk in chunks:
             sequence = chunk.sequence
             self.residents.grow(sequence.slot, chunk.n_tokens)
@@ -177,6 +197,9 @@ class Scheduler:
             return []
         key, n_prompt = self._turns.next(self.running)
         group = [sequence for sequence in self.running if sequence.steering.key == key]
+        looking = [sequence for sequence in group if sequence.run is not None]
+        if looking and n_prompt > 0 and (not self._had_rows or len(looking) == len(group)):
+            return [self._rows_of(looking[0], streaming=len(looking) < len(group))]
         chunks = [
             Chunk(sequence, sequence.n_computed, sequence.n_pending, sample=True, decode=True)
             for sequence in group
@@ -188,11 +211,20 @@ class Scheduler:
             # One token more than a micro-batch would be a second pass over all weights.
             room = min(room, max(1, self.n_ubatch - n_decode))
         for sequence in group:
-            if room > 0 and not sequence.decoding:
-                count = min(sequence.n_pending, room, _up_to_checkpoint(sequence))
+            if room > 0 and not sequence.decoding and sequence.run is None:
+                count = min(sequence.n_pending, room, _up_to_checkpoint(sequence), _up_to_media(sequence))
                 chunks.append(Chunk(sequence, sequence.n_computed, count, sample=count == sequence.n_pending))
                 room -= count
         return chunks
+
+    def _rows_of(self, sequence: Sequence, streaming: bool) -> Chunk:
+        """A picture's rows, which share no batch with tokens; in pieces where they can be, as prompts are."""
+        run, start = sequence.run, sequence.n_computed
+        assert run is not None
+        count = run.end - start
+        if run.causal:
+            count = min(count, self.n_ubatch if streaming else self.n_batch)
+        return Chunk(sequence, start, count, sample=count == sequence.n_pending, run=run)
 
     def _with_drafts(self, chunks: list[Chunk]) -> list[Chunk]:
         """The same batch with as much of the drafts as it has room for. They push nothing else out."""
@@ -264,7 +296,7 @@ class Scheduler:
 
     def _holders(self, sequence: Sequence) -> list[Holder]:
         usable = (other for other in self._alike(sequence) if not (other.unsettled or other.shifted))
-        return [Holder(other.slot, other.tokens, other.n_computed) for other in usable]
+        return [Holder(other.slot, other.tokens, other.n_usable) for other in usable if other.n_usable == other.n_computed]
 
     def _should_wait(self, sequence: Sequence, resident: int) -> bool:
         """Whether somebody is about to compute so much of the same prefix that it pays to wait for it."""
@@ -304,3 +336,9 @@ def _up_to_checkpoint(sequence: Sequence) -> int:
     """Tokens until the next length at which the state is to be kept; all, if there is none."""
     ahead = (length - sequence.n_computed for length in sequence.checkpoints if length > sequence.n_computed)
     return min(ahead, default=sequence.n_pending)
+
+
+def _up_to_media(sequence: Sequence) -> int:
+    """Tokens until the next picture or sound; all, if there is none."""
+    run = next_run(sequence.request.media, sequence.n_computed)
+    return run.start - sequence.n_computed if run else sequence.n_pending

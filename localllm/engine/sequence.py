@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from localllm.engine.media import MediaRun, Rows, run_at, whole
 from localllm.engine.request import Request, Sink
 from localllm.engine.speculation.tally import Tally
 from localllm.engine.steering import UNSTEERED, Steering
@@ -45,6 +46,8 @@ class Sequence:
         unsettled: bool, its slot was cut back to a snapshot; until the next batch has gone through, it must not be copied.
         tally: Tally of its drafts.
         steering: Steering, what its adapters do to the model; only states computed with an equal one are of use to it.
+        rows: Rows of the picture or sound that it is at, while that is being computed.
+        encoded: the pictures and sounds for which the encoder had to run.
         timer: ends it when its time is up; None: it has all the time.
         answer: what the runner keeps for it (sampler, text, row); None until it starts for the first time.
     """
@@ -69,6 +72,8 @@ class Sequence:
     steering: Steering = UNSTEERED
     state: State = State.WAITING
     cancelled: bool = False
+    rows: Rows | None = None
+    encoded: set[int] = field(default_factory=set)
     timer: threading.Timer | None = None
     timed_out: bool = False
     answer: Any = None
@@ -80,6 +85,16 @@ class Sequence:
     def n_pending(self) -> int:
         """Tokens that are known but not computed."""
         return len(self.tokens) - self.n_computed
+
+    @property
+    def n_usable(self) -> int:
+        """Tokens whose state can be gone on from: those computed, less the beginning of a picture or sound."""
+        return whole(self.request.media, self.n_computed)
+
+    @property
+    def run(self) -> MediaRun | None:
+        """The picture or sound that is to be computed next."""
+        return run_at(self.request.media, self.n_computed)
 
     @property
     def n_generated(self) -> int:

@@ -30,6 +30,9 @@ class EngineStats:
         n_saved, n_restored: copies made, and taken back.
         cache_hits: requests of whose prompt something was resident, by where ("device", "running", "ram", "disk").
         cache_misses: requests of whose prompt more could have been resident, by why it was not; see Usage.cache_miss.
+        media_tokens: tokens of prompts that were pictures or sound.
+        media_encoded, media_cached: pictures and sounds for which the encoder has run, and those for which it had not to.
+        encode_seconds: what the encoder took.
         saved_bytes, save_seconds: copied out of the context, for RAM, files and save_state, and the time that took.
         restored_bytes, restore_seconds: copied back into it.
         prefill_tokens_per_second, copy_bytes_per_second: measured rates, by which restoring is weighed against computing.
@@ -61,6 +64,10 @@ class EngineStats:
     restore_seconds: float
     prefill_tokens_per_second: float
     copy_bytes_per_second: float
+    media_tokens: int = 0
+    media_encoded: int = 0
+    media_cached: int = 0
+    encode_seconds: float = 0.0
     speculation: SpeculationStats | None = None
 
 
@@ -92,6 +99,10 @@ class Totals:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     computed_tokens: int = 0
+    media_tokens: int = 0
+    media_encoded: int = 0
+    media_cached: int = 0
+    encode_seconds: float = 0.0
     cache_hits: Counter[str] = field(default_factory=Counter)
     cache_misses: Counter[str] = field(default_factory=Counter)
 

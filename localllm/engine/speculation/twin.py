@@ -11,6 +11,7 @@ from typing import Any
 from localllm.engine.cache.resident import Action
 from localllm.engine.config import ContextConfig, SpeculationConfig
 from localllm.engine.params import context_params
+from localllm.engine.places import Places
 from localllm.errors import LocalLLMError, ModelLoadError, UnsupportedModelError
 from localllm.native import logs
 from localllm.native.bindings import llama as llama_h
@@ -30,6 +31,7 @@ class Twin:
         config: ContextConfig of the target, with a SpeculationConfig of which one kind is a model's.
         n_ctx: int, cells of the target.
         n_slots: int, sequences of the target.
+        places: Places of the target's tokens.
 
     Attributes:
         n_max: int, most tokens of a draft.
@@ -38,9 +40,10 @@ class Twin:
         UnsupportedModelError: The draft does not go with the target, or cannot be taken back.
     """
 
-    def __init__(self, target: Context, model: Model, config: ContextConfig, n_ctx: int, n_slots: int) -> None:
+    def __init__(self, target: Context, model: Model, config: ContextConfig, n_ctx: int, n_slots: int, places: Places) -> None:
         assert isinstance(config.speculation, SpeculationConfig)
         self.native = target.native
+        self._places = places
         options = config.speculation.model_options()
         self._kind = options["kind"]
         if self._kind != "draft-mtp":  # whose heads have a memory of their own
@@ -71,12 +74,13 @@ class Twin:
         self.n_max = self.follower.n_max
 
     def apply(self, action: Action) -> None:
-        """Does to a slot what was done to it in the target's context; not for "save" and "restore"."""
+        """Does to a slot what was done to it in the target's context, just before; not for "save" and "restore"."""
         memory, slot = self.context.memory, action.slot
+        length = self._places.position(slot, action.length)
         if action.kind == "forget":
             self._empty(slot)
         elif action.kind == "cut":
-            self._end_at(slot, action.length)
+            self._end_at(slot, length)
         elif action.kind == "shift":
             end = action.length + action.count
             self.native.llama_memory_seq_rm(memory, slot, action.length, end)
@@ -85,9 +89,9 @@ class Twin:
             moved = replace(carried, position=carried.position - action.count)
             self.follower.set_carry(slot, moved if carried.position >= end else NOTHING)
         else:
-            self.native.llama_memory_seq_cp(memory, action.source, slot, -1, action.length)
+            self.native.llama_memory_seq_cp(memory, action.source, slot, -1, length)
             self.follower.set_carry(slot, self.follower.carry(action.source))
-            self._end_at(slot, action.length)
+            self._end_at(slot, length)
 
     def save(self, slot: int) -> bytes:
         """The state of a slot, to go behind the target's."""
@@ -99,7 +103,7 @@ class Twin:
         return bytes(data) + carried.data + _PARTS.pack(len(data), len(carried.data), carried.position)
 
     def restore(self, slot: int, length: int, state: Any, carried: Carried) -> bool:
-        """The reverse, into an empty slot; False, and it stays empty, if llama.cpp refuses it."""
+        """The reverse, into an empty slot, for so many tokens; False, and it stays empty, if llama.cpp refuses it."""
         buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
         try:
             self.native.check(self.native.lm_state_load(self.context.pointer, slot, buffer, len(state)))
@@ -108,7 +112,7 @@ class Twin:
             logs.logger.warning("a cached state of a draft was of no use: %s", error)
             self._empty(slot)
             return False
-        self._end_at(slot, length)
+        self._end_at(slot, self._places.position(slot, length))
         return True
 
     def follow(self, batch: Any, slots: Items[int]) -> None:
@@ -128,9 +132,10 @@ class Twin:
         self.follower.accept(slot, n_accepted)
 
     def propose(self, requests: list[DraftRequest]) -> list[list[int]]:
-        """A draft for each request; [] where there is none."""
+        """A draft for each request, whose `n_past` counts tokens; [] where there is none."""
+        places = [replace(one, n_past=self._places.position(one.slot, one.n_past)) for one in requests]
         try:
-            return self.follower.propose(requests)
+            return self.follower.propose(places)
         except LocalLLMError as error:
             logs.logger.warning("no drafts: %s", error)
             for request in requests:
@@ -148,7 +153,7 @@ class Twin:
         self.follower.set_carry(slot)
 
     def _end_at(self, slot: int, length: int) -> None:
-        """Cuts a slot back to where the target has so many tokens, less what is carried of the last one."""
+        """Cuts a slot back to where the target has so many positions, less what is carried of the last one."""
         known = self.follower.carry(slot).position == length - 1
         if not known:
             self.follower.set_carry(slot)

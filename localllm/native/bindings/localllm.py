@@ -35,7 +35,7 @@ from localllm.native.bindings.llama import (
     llama_token_data as llama_token_data,
 )
 
-LM_ABI_VERSION = 9
+LM_ABI_VERSION = 10
 
 LM_OK = 0
 LM_INVALID_ARGUMENT = 1
@@ -92,6 +92,17 @@ class lm_pooling(IntEnum):
     LM_POOL_RANK = 4
 
 
+LM_PART_TEXT = 0
+LM_PART_IMAGE = 1
+LM_PART_AUDIO = 2
+
+
+class lm_part_kind(IntEnum):
+    LM_PART_TEXT = 0
+    LM_PART_IMAGE = 1
+    LM_PART_AUDIO = 2
+
+
 lm_sampler_p = c_void_p
 lm_text_p = c_void_p
 lm_chat_p = c_void_p
@@ -100,6 +111,8 @@ lm_drafter_p = c_void_p
 lm_follower_p = c_void_p
 lm_lilicorr_p = c_void_p
 lm_fit_p = c_void_p
+lm_projector_p = c_void_p
+lm_media_p = c_void_p
 
 
 class lm_control(Structure):
@@ -201,6 +214,44 @@ class lm_lilicorr_block(Structure):
     ]
 
 
+class lm_part(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("kind", c_int32),
+        ("text", c_char_p),
+        ("size", c_size_t),
+        ("parse_special", c_bool),
+        ("pixels", POINTER(c_uint8)),
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("frame", c_bool),
+        ("samples", POINTER(c_float)),
+        ("n_samples", c_size_t),
+    ]
+
+
+class lm_media_piece(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("part", c_int32),
+        ("n_tokens", c_int32),
+        ("n_positions", c_int32),
+        ("causal", c_bool),
+        ("tokens", POINTER(llama_token)),
+        ("positions", POINTER(llama_pos)),
+        ("description", c_char_p),
+        ("size", c_size_t),
+    ]
+
+
+class lm_media_ref(Structure):
+    __slots__ = ("_keep",)
+    _fields_ = [
+        ("media", lm_media_p),
+        ("index", c_int32),
+    ]
+
+
 STRUCTURES: tuple[type[Structure], ...] = (
     lm_control,
     lm_row,
@@ -209,6 +260,9 @@ STRUCTURES: tuple[type[Structure], ...] = (
     lm_draft_request,
     lm_follower_times,
     lm_lilicorr_block,
+    lm_part,
+    lm_media_piece,
+    lm_media_ref,
 )
 
 LIBRARIES: tuple[str, ...] = ("localllm",)
@@ -331,5 +385,16 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
             POINTER(c_double),
             POINTER(c_double),
         ),
+    ),
+    "lm_projector_open": (c_int, (llama_model_p, c_char_p, c_char_p, POINTER(lm_projector_p))),
+    "lm_projector_free": (c_int, (lm_projector_p,)),
+    "lm_projector_info": (c_int, (lm_projector_p, POINTER(POINTER(c_char)))),
+    "lm_media_split": (c_int, (lm_projector_p, POINTER(lm_part), c_int32, c_bool, POINTER(lm_media_p))),
+    "lm_media_free": (c_int, (lm_media_p,)),
+    "lm_media_size": (c_int, (lm_media_p, POINTER(c_int32))),
+    "lm_media_get": (c_int, (lm_media_p, c_int32, POINTER(lm_media_piece))),
+    "lm_media_encode": (
+        c_int,
+        (lm_projector_p, POINTER(lm_media_ref), c_int32, POINTER(c_float), c_size_t, POINTER(c_int32)),
     ),
 }

@@ -49,7 +49,7 @@ void lm_carry::note(const common_batch & batch) {
         slot.first = batch.tokens[from].pos[0];
         slot.at = static_cast<int32_t>(end - from) - 1;
         slot.n_before = static_cast<int32_t>(from - begin);
-        slot.stale = false;
+        slot.stale = batch.has_embd(); // drafters that carry something leave rows of pictures out
         slot.rows.resize((end - from) * width);
         size_t offset = 0;
         for (const source & part : sources) {

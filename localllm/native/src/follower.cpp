@@ -104,7 +104,8 @@ lm_status lm_follower_get_times(const lm_follower * handle, lm_follower_times * 
 lm_status lm_follower_follow(lm_follower * handle, const llama_batch * batch) {
     return lm_guard(LM_DECODE_FAILED, [&] {
         lm_follower & follower = require_follower(handle);
-        lm_require(batch && batch->token && batch->pos && batch->seq_id, "batch: NULL, or without tokens");
+        lm_require(batch && batch->pos && batch->seq_id, "batch: NULL, or without positions");
+        lm_require((batch->token != nullptr) != (batch->embd != nullptr), "batch: needs either tokens or embeddings");
         for (int32_t i = 0; i < batch->n_tokens; i++) {
             lm_require_slot(batch->seq_id[i][0], static_cast<size_t>(follower.n_slots));
         }

@@ -47,6 +47,7 @@ struct common_follower : lm_follower {
     common_speculative_ptr spec;
     lm_carry carried;
     llama_token n_known = 0; // tokens that the drafter has
+    size_t n_row = 0;        // floats of a picture's row
     common_batch seen;
     std::vector<llama_tokens> drafts; // by slot
     std::vector<char> drafted;        // by slot: whether there ever was a draft, before which llama.cpp accepts none
@@ -59,12 +60,27 @@ struct common_follower : lm_follower {
             if (seen.tokens.empty() || seen.tokens.back().seq_id != slot) {
                 carried.resume(spec.get(), slot, batch.pos[i]);
             }
-            seen.add(known(batch.token[i]), batch.pos[i], slot, batch.logits && batch.logits[i]);
+            const bool output = batch.logits && batch.logits[i];
+            if (batch.token) {
+                seen.add(known(batch.token[i]), batch.pos[i], slot, output);
+            } else {
+                add_row(batch, i, output);
+            }
         }
         if (!common_speculative_process(spec.get(), seen)) {
             throw lm_error(LM_DECODE_FAILED, "the draft's context could not take a batch in");
         }
         carried.note(seen);
+    }
+
+    // A row of a picture or sound, whose positions lie section by section.
+    void add_row(const llama_batch & batch, int32_t i, bool output) {
+        llama_pos positions[GGML_MROPE_SECTIONS] = {};
+        for (int32_t section = 0; section < seen.n_pos; section++) {
+            positions[section] = batch.pos[section * batch.n_tokens + i];
+        }
+        const float * row = batch.embd + static_cast<size_t>(i) * n_row;
+        seen.add_embd({row, 1, n_row}, positions, batch.seq_id[i][0], output);
     }
 
     // A smaller vocabulary may lack the target's last tokens: any other in their place costs only guesses.
@@ -151,6 +167,7 @@ std::unique_ptr<lm_follower> lm_new_common_follower(llama_context * target, llam
     follower->spec.reset(common_speculative_init(params, static_cast<uint32_t>(n_slots)));
     lm_require(follower->spec != nullptr, "kind: llama.cpp made no drafter of it");
     follower->seen = common_batch(target);
+    follower->n_row = static_cast<size_t>(llama_model_n_embd_inp(llama_get_model(target)));
     follower->drafts.resize(static_cast<size_t>(n_slots));
     follower->drafted.resize(static_cast<size_t>(n_slots));
     return follower;

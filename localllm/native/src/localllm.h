@@ -5,7 +5,8 @@
 //   - no C++ exception and no failed assertion leaves it: the result is an lm_status, lm_last_error() says why;
 //   - arguments are checked before they reach llama.cpp; output arguments are written only on LM_OK;
 //   - text handed out through `char ** out` is NUL-terminated and belongs to the caller: free it with lm_string_free();
-//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser, lm_drafter, lm_follower, lm_lilicorr, lm_fit) are
+//   - our own handles (lm_sampler, lm_text, lm_chat, lm_parser, lm_drafter, lm_follower, lm_lilicorr, lm_fit,
+//     lm_projector, lm_media) are
 //     checked for being alive: a freed or foreign pointer is an LM_INVALID_ARGUMENT. llama_model and llama_context
 //     pointers are only checked for NULL: their owner keeps them valid.
 #ifndef LOCALLLM_H
@@ -24,7 +25,7 @@
 #endif
 
 // Raised with every change of a function or struct below.
-#define LM_ABI_VERSION 9
+#define LM_ABI_VERSION 10
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,6 +39,8 @@ typedef struct lm_drafter lm_drafter;
 typedef struct lm_follower lm_follower;
 typedef struct lm_lilicorr lm_lilicorr;
 typedef struct lm_fit lm_fit;
+typedef struct lm_projector lm_projector;
+typedef struct lm_media lm_media;
 
 enum lm_status {
     LM_OK = 0,
@@ -475,6 +478,67 @@ LM_API enum lm_status lm_quantize(const char * path, const char * output, const 
 LM_API enum lm_status lm_bench_loop(struct llama_context * ctx, const llama_token * tokens, int32_t n,
                                     int32_t n_generate, llama_token * generated, double * prefill_seconds,
                                     double * decode_seconds);
+
+// ---- pictures and sound
+
+enum lm_part_kind {
+    LM_PART_TEXT = 0,
+    LM_PART_IMAGE = 1,
+    LM_PART_AUDIO = 2,
+};
+
+// A part of a prompt. Without `pixels` or `samples` it can be split, but not encoded.
+typedef struct lm_part {
+    int32_t kind;      // enum lm_part_kind
+    const char * text; // of "text", with `size` bytes
+    size_t size;
+    bool parse_special;     // whether control tokens written as text are such
+    const uint8_t * pixels; // of a picture: width * height * 3 bytes, red, green, blue; may be NULL
+    uint32_t width;
+    uint32_t height;
+    bool frame;            // of a video: some models take two that follow one another as one
+    const float * samples; // of sound: one channel, at the rate that lm_projector_info names; may be NULL
+    size_t n_samples;
+} lm_part;
+
+// A piece of a prompt that was split: text tokens, or rows that the encoder makes. Its pointers live as long as the
+// lm_media.
+typedef struct lm_media_piece {
+    int32_t part;                // which part it came from; -1: text
+    int32_t n_tokens;            // cells that it takes
+    int32_t n_positions;         // positions by which what follows moves on; with M-RoPE fewer than cells
+    bool causal;                 // false: its rows see one another, and have to be in one micro-batch
+    const llama_token * tokens;  // of text
+    const llama_pos * positions; // of rows, from 0 on: all of the first section, then of the next
+    const char * description;    // `size` bytes: how the encoder sees it, everything but its content
+    size_t size;
+} lm_media_piece;
+
+typedef struct lm_media_ref {
+    const lm_media * media;
+    int32_t index;
+} lm_media_ref;
+
+// Loads a projector for a model. JSON: use_gpu, device (a name), n_threads, flash_attn (-1 to 1), image_min_tokens,
+// image_max_tokens, batch_max_tokens (most rows of pictures that are encoded together).
+LM_API enum lm_status lm_projector_open(const struct llama_model * model, const char * path, const char * json,
+                                        lm_projector ** out);
+LM_API enum lm_status lm_projector_free(lm_projector * projector);
+
+// JSON: image, audio, samples_per_second, n_sections (positions of a row), n_embd (floats of a row).
+LM_API enum lm_status lm_projector_info(const lm_projector * projector, char ** out);
+
+// Splits a prompt into pieces; what the model wants around a picture is part of the text. From any thread.
+LM_API enum lm_status lm_media_split(const lm_projector * projector, const lm_part * parts, int32_t n, bool add_special,
+                                     lm_media ** out);
+LM_API enum lm_status lm_media_free(lm_media * media);
+LM_API enum lm_status lm_media_size(const lm_media * media, int32_t * out);
+LM_API enum lm_status lm_media_get(const lm_media * media, int32_t index, lm_media_piece * out);
+
+// The rows of pieces, one after the other, `n_tokens * n_embd` floats each. Pictures of one size that follow one
+// another are encoded in one pass, up to batch_max_tokens; `n_passes` says in how many.
+LM_API enum lm_status lm_media_encode(lm_projector * projector, const lm_media_ref * pieces, int32_t n, float * rows,
+                                      size_t n_floats, int32_t * n_passes);
 
 #ifdef __cplusplus
 }
