@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from localllm.engine.media import MediaRun
 from localllm.native.bindings import llama as llama_h
 
 
@@ -43,21 +44,21 @@ class RowBatch:
     def n_tokens(self) -> int:
         return int(self._batch.n_tokens)
 
-    def put(self, rows: Any, width: int, positions: Any, first: int, count: int, base: int, slot: int) -> None:
+    def put(self, run: MediaRun, rows: Any, first: int, count: int, base: int, slot: int) -> None:
         """Rows `first` to `first + count` of a run.
 
         Args:
+            run: MediaRun.
             rows: ctypes array of float32, all of the run's; it has to live until the batch is computed.
-            width: int, floats of a row.
-            positions: ctypes array of int32, the positions of all its rows from 0 on, section by section.
             first, count: int.
-            base: int, where the run begins.
+            base: int, the position at which the run begins.
             slot: int.
         """
-        n_rows = len(positions) // self._n_sections
+        width = len(rows) // run.n_tokens
         for section in range(self._n_sections):
-            of_rows = positions[section * n_rows + first : section * n_rows + first + count]
-            self._positions[section * count : (section + 1) * count] = [base + place for place in of_rows]
+            part = slice(section * run.n_tokens + first, section * run.n_tokens + first + count)
+            places = [place + base * move for place, move in zip(run.positions[part], run.moves[part], strict=True)]
+            self._positions[section * count : (section + 1) * count] = places
         self._slot[0] = slot
         address = ctypes.addressof(rows) + first * width * ctypes.sizeof(ctypes.c_float)
         self._batch.embd = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))

@@ -50,7 +50,8 @@ class MediaRun:
         ids: what stands for it in the prompt; see `media_ids`.
         n_positions: int, by how much the position of what follows moves on. Fewer than cells with M-RoPE.
         causal: bool, false: its rows see one another, and have to be computed in one micro-batch.
-        positions: ctypes array of int32, the rows' positions from 0 on: all of the first section, then of the next.
+        positions: the rows' positions if the run began at 0: all of the first section, then of the next.
+        moves: as many, 1 for those that count from where the run begins, 0 for those that do not.
         medium: int, which picture or sound of the request it belongs to.
         source: RowSource.
         content: what `source` needs to make the rows.
@@ -61,7 +62,8 @@ class MediaRun:
     ids: tuple[int, ...] = field(repr=False)
     n_positions: int
     causal: bool
-    positions: Any = field(repr=False)
+    positions: tuple[int, ...] = field(repr=False)
+    moves: tuple[int, ...] = field(repr=False)
     medium: int
     source: RowSource = field(repr=False)
     content: Any = field(repr=False, default=None)

@@ -417,7 +417,7 @@ class Runner:
         if self._row_batch is None:
             self._row_batch = RowBatch(self.n_batch, 4 if self.places.bent else 1)
         base = self.places.position(sequence.slot, run.start)
-        self._row_batch.put(rows, self._row_width, run.positions, chunk.start - run.start, chunk.count, base, sequence.slot)
+        self._row_batch.put(run, rows, chunk.start - run.start, chunk.count, base, sequence.slot)
         self._row_batch.outputs[: chunk.count] = bytes(chunk.count)
         outputs: list[tuple[Sequence, int, tuple[int, ...]]] = []
         if chunk.sample:

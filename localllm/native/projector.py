@@ -58,7 +58,8 @@ class Piece:
         n_tokens: int, cells that it takes.
         n_positions: int, by how much the position of what follows moves on; fewer than cells with M-RoPE.
         causal: bool, false: its rows see one another, and have to be computed in one micro-batch.
-        positions: a ctypes array of int32, from 0 on, all of the first section, then of the next.
+        positions: the rows' positions if the first one's is 0, all of the first section, then of the next.
+        moves: as many, 1 for those that count from the first one's, 0 for those that do not.
         description: bytes, how the encoder sees it: everything but its content.
     """
 
@@ -68,7 +69,8 @@ class Piece:
     n_tokens: int
     n_positions: int
     causal: bool = True
-    positions: Any = None
+    positions: tuple[int, ...] = ()
+    moves: tuple[int, ...] = ()
     description: bytes = b""
 
 
@@ -186,9 +188,21 @@ class Split:
                 pieces.append(Piece(index, -1, tuple(raw.tokens[: raw.n_tokens]), raw.n_tokens, raw.n_positions))
                 continue
             count = raw.n_tokens * n_sections
-            positions = (ctypes.c_int32 * count)(*raw.positions[:count])
-            description = ctypes.string_at(raw.description, raw.size)
-            pieces.append(Piece(index, raw.part, (), raw.n_tokens, raw.n_positions, raw.causal, positions, description))
+            at_zero, at_one = raw.positions[:count], raw.positions[count : 2 * count]
+            moves = tuple(later - earlier for earlier, later in zip(at_zero, at_one, strict=True))
+            pieces.append(
+                Piece(
+                    index,
+                    raw.part,
+                    (),
+                    raw.n_tokens,
+                    raw.n_positions,
+                    raw.causal,
+                    tuple(at_zero),
+                    moves,
+                    ctypes.string_at(raw.description, raw.size),
+                )
+            )
         return tuple(pieces)
 
 

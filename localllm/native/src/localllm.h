@@ -509,7 +509,8 @@ typedef struct lm_media_piece {
     int32_t n_positions;         // positions by which what follows moves on; with M-RoPE fewer than cells
     bool causal;                 // false: its rows see one another, and have to be in one micro-batch
     const llama_token * tokens;  // of text
-    const llama_pos * positions; // of rows, from 0 on: all of the first section, then of the next
+    const llama_pos * positions; // of rows that begin at 0: all of the first section, then of the next; then the same
+                                 // for rows that begin at 1, as not all sections count from there
     const char * description;    // `size` bytes: how the encoder sees it, everything but its content
     size_t size;
 } lm_media_piece;

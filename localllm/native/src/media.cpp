@@ -39,7 +39,7 @@ struct lm_media {
     const lm_projector * projector = nullptr;
     mtmd::input_chunks chunks{mtmd_input_chunks_init()};
     std::vector<int32_t> parts;                  // by chunk: the part it came from, -1 for text
-    std::vector<std::vector<llama_pos>> places;  // by chunk: its rows' positions from 0 on, section by section
+    std::vector<std::vector<llama_pos>> places;  // by chunk: see lm_media_piece.positions
     std::vector<std::vector<char>> descriptions; // by chunk
 };
 
@@ -112,22 +112,32 @@ std::vector<char> describe(const mtmd_input_chunk * chunk) {
     return bytes;
 }
 
-std::vector<llama_pos> places_of(const mtmd_context * ctx, const mtmd_input_chunk * chunk) {
+// Positions of rows, section by section, of a chunk that begins at `begin`.
+void add_places(const mtmd_context * ctx, const mtmd_input_chunk * chunk, llama_pos begin,
+                std::vector<llama_pos> & places) {
     const auto n = static_cast<int32_t>(mtmd_input_chunk_get_n_tokens(chunk));
     const mtmd_image_tokens * image = mtmd_input_chunk_get_tokens_image(chunk);
     const int32_t n_sections = mtmd_decode_use_mrope(ctx) ? N_SECTIONS : 1;
-    std::vector<llama_pos> places(static_cast<size_t>(n) * static_cast<size_t>(n_sections));
+    const size_t first = places.size();
+    places.resize(first + static_cast<size_t>(n) * static_cast<size_t>(n_sections));
     for (int32_t i = 0; i < n; i++) {
-        mtmd_decoder_pos pos = {static_cast<uint32_t>(i), static_cast<uint32_t>(i), static_cast<uint32_t>(i),
-                                static_cast<uint32_t>(i)};
+        const auto at = static_cast<uint32_t>(begin + i);
+        mtmd_decoder_pos pos = {at, at, at, at};
         if (n_sections > 1 && image) {
-            pos = mtmd_image_tokens_get_decoder_pos(image, 0, static_cast<size_t>(i));
+            pos = mtmd_image_tokens_get_decoder_pos(image, begin, static_cast<size_t>(i));
         }
         const uint32_t sections[N_SECTIONS] = {pos.t, pos.y, pos.x, pos.z};
         for (int32_t s = 0; s < n_sections; s++) {
-            places[static_cast<size_t>(s * n + i)] = static_cast<llama_pos>(sections[s]);
+            places[first + static_cast<size_t>(s * n + i)] = static_cast<llama_pos>(sections[s]);
         }
     }
+}
+
+// At 0 and at 1, since some sections count from where the chunk begins, and others do not.
+std::vector<llama_pos> places_of(const mtmd_context * ctx, const mtmd_input_chunk * chunk) {
+    std::vector<llama_pos> places;
+    add_places(ctx, chunk, 0, places);
+    add_places(ctx, chunk, 1, places);
     return places;
 }
 
