@@ -285,7 +285,7 @@ class Core:
         Raises:
             StateError: There is no room for it, or llama.cpp refuses it; nothing is changed but for idle prefixes that made way.
         """
-        if not saved.ids or not 0 <= min(saved.ids) <= max(saved.ids) < self.n_vocab:
+        if not saved.ids or max(saved.ids) >= self.n_vocab:  # negative ones stand for pictures
             raise StateError("this state is damaged: it holds no tokens, or such that are not in the vocabulary")
         if len(saved.ids) > self.runner.n_ctx:
             raise StateError(f"this state holds {len(saved.ids)} tokens, the context {self.runner.n_ctx}; raise n_ctx")

@@ -87,7 +87,8 @@ class Scheduler:
         """Puts a request into the queue: by priority, then in order of arrival."""
         if not self.residents.cuttable and self.residents.keep:
             request = sequence.request
-            lengths = checkpoint_lengths(len(request.prompt), (*request.boundaries, *(run.end for run in request.media)))
+            places = (*(request.boundaries or (len(request.prompt) - 1,)), *(run.end for run in request.media))
+            lengths = checkpoint_lengths(len(request.prompt), places)
             sequence.checkpoints = tuple(length for length in lengths if whole(request.media, length) == length)
         bisect.insort(self.waiting, sequence, key=lambda other: (-other.request.priority, other.id))
 

@@ -239,7 +239,7 @@ class lm_media_piece(Structure):
         ("causal", c_bool),
         ("tokens", POINTER(llama_token)),
         ("positions", POINTER(llama_pos)),
-        ("description", c_char_p),
+        ("description", POINTER(c_uint8)),
         ("size", c_size_t),
     ]
 

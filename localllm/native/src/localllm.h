@@ -511,7 +511,7 @@ typedef struct lm_media_piece {
     const llama_token * tokens;  // of text
     const llama_pos * positions; // of rows that begin at 0: all of the first section, then of the next; then the same
                                  // for rows that begin at 1, as not all sections count from there
-    const char * description;    // `size` bytes: how the encoder sees it, everything but its content
+    const uint8_t * description; // `size` bytes: how the encoder sees it, everything but its content
     size_t size;
 } lm_media_piece;
 

@@ -314,7 +314,7 @@ lm_status lm_media_get(const lm_media * handle, int32_t index, lm_media_piece * 
         } else {
             piece.causal = !mtmd_decode_use_non_causal(media.projector->ctx.get(), chunk);
             piece.positions = media.places[at].data();
-            piece.description = media.descriptions[at].data();
+            piece.description = reinterpret_cast<const uint8_t *>(media.descriptions[at].data());
             piece.size = media.descriptions[at].size();
         }
         *out = piece;
