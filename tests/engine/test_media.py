@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -298,7 +299,7 @@ def test_streams_go_on_while_pictures_are_looked_at(seeing, together):
     pictures = [at for at, what in enumerate(order) if what == "picture"]
     assert len(pictures) == 4
     if "token" in order[pictures[-1] :]:
-        assert all(later - earlier >= 2 for earlier, later in zip(pictures, pictures[1:], strict=False))
+        assert all(later - earlier >= 2 for earlier, later in itertools.pairwise(pictures))
 
 
 @pytest.mark.parametrize(
