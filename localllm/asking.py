@@ -8,15 +8,20 @@ from typing import Any
 
 from localllm import options as keywords
 from localllm.chat.prompt import ChatOptions, Prompt, render
+from localllm.chat.quoting import Shown
 from localllm.chat.texts import require_whole_characters
 from localllm.chat.types import ChatMessage
 from localllm.engine.config import SamplingParams
+from localllm.engine.media import MediaRun
 from localllm.engine.request import Request
 from localllm.engine.steering import ControlVector, Lora, adapters
 from localllm.errors import InvalidRequestError
 from localllm.hub.resolve import resolve
 from localllm.infilling import infill_tokens
+from localllm.media.encoder import Encoder
+from localllm.media.eyes import Eyes
 from localllm.native.handles import Chat, Model
+from localllm.native.projector import TextPart
 
 Messages = Sequence[Mapping[str, Any] | ChatMessage]
 
@@ -43,24 +48,34 @@ def completion(model: Model, prompt: str, options: Mapping[str, Any]) -> Request
     return request(tokens, rest, others={"suffix"})
 
 
-def conversation(model: Model, template: Chat, messages: Messages, options: Mapping[str, Any]) -> tuple[Request, Prompt]:
+def conversation(
+    model: Model, template: Chat, messages: Messages, options: Mapping[str, Any], eyes: Eyes | None = None
+) -> tuple[Request, Prompt]:
     """The request that answers messages, and the prompt that tells how to read the answer; arguments as of `completion`.
+
+    Args:
+        eyes: Eyes, for pictures and sound; None: there are only texts.
 
     Raises:
         InvalidRequestError: A message or option is wrong.
         TemplateError: The template refuses the messages.
+        What `eyes` raises.
     """
     names = keywords.fields(ChatOptions)
     chat_options = ChatOptions(**{name: value for name, value in options.items() if name in names})
     rest = {name: value for name, value in options.items() if name not in names}
-    prompt = render(template, messages, chat_options, model.special)
+    prompt = render(template, messages, chat_options, model.special, eyes.look if eyes else None)
     rest["stop"] = (*_stops(rest.get("stop")), *prompt.stops)
-    tokens = _tokens(model, prompt)
+    if eyes is not None and prompt.shows:
+        tokens, media = _tokens_and_media(model, prompt, eyes.encoder)
+    else:
+        tokens, media = _tokens(model, prompt), ()
     asked = request(tokens, rest, others=names)
     if "grammar" in prompt.guide and asked.sampling.grammar:
         raise InvalidRequestError("sampling: its grammar does not go together with tools or another constraint of the answer")
     return dataclasses.replace(
         asked,
+        media=media,
         visible_tokens=prompt.visible_tokens,
         grammar=prompt.guide,
         boundaries=_boundaries(model, tokens, prompt),
@@ -108,21 +123,30 @@ def request(tokens: tuple[int, ...], options: Mapping[str, Any], others: set[str
 def _prompt_tokens(model: Model, text: str) -> tuple[int, ...]:
     if not isinstance(text, str):
         raise InvalidRequestError(f"prompt: must be text, not {type(text).__name__}")
-    tokens = model.tokenize(text, add_special=True, parse_special=True)
-    # Some vocabularies close every text with EOS; what is to be continued is not closed.
+    return _unclosed(model, tuple(model.tokenize(text, add_special=True, parse_special=True)))
+
+
+def _unclosed(model: Model, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """Some vocabularies close every text with EOS; what is to be continued is not closed."""
     closes = model.native.llama_vocab_get_add_eos(model.vocab)
-    if closes and len(tokens) > 1 and tokens[-1] == model.native.llama_vocab_eos(model.vocab):
-        tokens.pop()
-    return tuple(tokens)
+    return tokens[:-1] if closes and len(tokens) > 1 and tokens[-1] == model.native.llama_vocab_eos(model.vocab) else tokens
 
 
 def _tokens(model: Model, prompt: Prompt) -> tuple[int, ...]:
     """The tokens of a rendered prompt; what is not trusted is cut into such of plain text."""
-    parts = prompt.parts if prompt.parts and prompt.parts[0][1] else (("", True), *prompt.parts)
+    texts = [part for part in prompt.parts if not isinstance(part, Shown)]
+    parts = texts if texts and texts[0][1] else [("", True), *texts]
     tokens = list(_prompt_tokens(model, parts[0][0]))
     for text, trusted in parts[1:]:
         tokens += model.tokenize(text, add_special=False, parse_special=trusted)
     return tuple(tokens)
+
+
+def _tokens_and_media(model: Model, prompt: Prompt, encoder: Encoder) -> tuple[tuple[int, ...], tuple[MediaRun, ...]]:
+    """The same with pictures and sounds in their places."""
+    parts = [part.medium if isinstance(part, Shown) else TextPart(*part) for part in prompt.parts]
+    split = encoder.split(parts, add_special=True)
+    return _unclosed(model, split.ids), split.runs
 
 
 def _boundaries(model: Model, tokens: tuple[int, ...], prompt: Prompt) -> tuple[int, ...]:

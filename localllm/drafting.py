@@ -12,6 +12,7 @@ from localllm.engine.config import ContextConfig, ModelConfig, SpeculationConfig
 from localllm.engine.speculation.choice import not_of_kind
 from localllm.engine.speculation.config import NGRAM_KIND, SpeculationKind
 from localllm.errors import UnsupportedModelError
+from localllm.hub.beside import pulled_with
 from localllm.hub.gguf import Header, read_model
 from localllm.hub.locate import locate
 
@@ -41,7 +42,7 @@ def with_draft(
         settled = speculation.resolved("draft-mtp") if speculation.kind == "auto" else speculation
         return replace(model, mtp=True), replace(context, speculation=settled)
     if found is None and speculation.kind == "auto":
-        found = _companion(path)
+        found = pulled_with(path, "draft")
     if found is None:
         settled = speculation.resolved(NGRAM_KIND) if speculation.kind == "auto" and not speculation.head else speculation
         return model, replace(context, speculation=settled)
@@ -87,15 +88,3 @@ def _kind(speculation: SpeculationConfig, draft: Path) -> SpeculationKind:
     if speculation.model_kind not in (None, own):
         raise not_of_kind(str(draft), speculation.model_kind, own)
     return speculation.kind
-
-
-def _companion(path: Path) -> Path | None:
-    """The draft that was pulled with a model of the Hub."""
-    from localllm.hub.store import Store
-
-    real = os.path.realpath(path)
-    for manifest in Store().manifests(log=False):
-        first, draft = manifest.first("model"), manifest.first("draft")
-        if first is not None and draft is not None and os.path.realpath(first) == real and draft.exists():
-            return draft
-    return None

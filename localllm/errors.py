@@ -102,6 +102,10 @@ class GrammarError(LocalLLMError, ValueError):
     """A grammar or JSON schema is not valid."""
 
 
+class MediaError(LocalLLMError, ValueError):
+    """A picture, sound, video or document cannot be had or used. The message starts with the name of the part of the request."""
+
+
 class HubError(LocalLLMError):
     """Base class of errors about references, repositories, downloads and the store of models."""
 

@@ -20,11 +20,14 @@ from localllm.engine.config import ContextConfig, ModelConfig
 from localllm.engine.embedder import Embedder
 from localllm.engine.engine import Engine
 from localllm.engine.params import model_params
+from localllm.engine.threads import default_threads
 from localllm.errors import InvalidRequestError, LocalLLMError, ModelFileError, UnsupportedModelError
+from localllm.hub.beside import projector_for
 from localllm.hub.gguf import Header
 from localllm.hub.memory import ContextOptions
 from localllm.hub.progress import CancelToken
 from localllm.located import Located
+from localllm.media.encoder import Encoder, ProjectorConfig
 from localllm.native.handles import Chat, Model
 from localllm.native.library import load
 from localllm.offloop import in_thread
@@ -91,6 +94,7 @@ class Loaded:
         context: ContextConfig.
         chat_template: str, a Jinja template, or the name of one in the file; None: the file's usual one.
         terms: Terms.
+        projector: ProjectorConfig.
         offline: bool, the file is never fetched; None: what HF_HUB_OFFLINE says.
         token: str, for fetching it; None: what HF_TOKEN says.
     """
@@ -102,6 +106,7 @@ class Loaded:
         context: ContextConfig,
         chat_template: str | None,
         terms: Terms,
+        projector: ProjectorConfig | None = None,
         offline: bool | None = None,
         token: str | None = None,
     ) -> None:
@@ -110,6 +115,7 @@ class Loaded:
         self._context = context
         self._chat_template = chat_template
         self._terms = terms
+        self._projector = projector or ProjectorConfig()
         self._offline = offline
         self._token = token
         self.keep_alive, self.pinned = terms.keep_alive, terms.pinned
@@ -202,6 +208,34 @@ class Loaded:
     def embedder(self, *, rank: bool) -> Embedder:
         """What makes vectors, or with `rank` scores, likewise; raises as `embedder_lease` does."""
         return cast(Embedder, self._taken("ranker" if rank else "embedder"))
+
+    def encoder(self, engine: Engine) -> Encoder | None:
+        """What makes pictures and sound of this model's readable for an engine of it; None: the model takes only text.
+
+        Raises:
+            UnsupportedModelError: The file that was named is no projector.
+            ModelLoadError: It is damaged, or made for another model.
+        """
+        path = self._projector_file()
+        if path is None:
+            return None
+        context = engine.config
+        threads = context.n_threads_batch or context.n_threads or default_threads()
+
+        def make() -> Encoder:
+            folder = context.cache_dir or None
+            with registry.native_loading():
+                return Encoder(engine.model, str(path), self._projector, threads, folder, context.cache_read_only)
+
+        return engine.attached(("projector", str(path), self._projector), make)
+
+    def _projector_file(self) -> Path | None:
+        wanted = self._projector.mmproj
+        if wanted is None:
+            return None
+        if wanted == "auto":
+            return projector_for(self.path, self.header)
+        return draft_file(wanted, offline=self._offline, token=self._token)
 
     @property
     def placement(self) -> Placement | None:

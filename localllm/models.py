@@ -11,6 +11,7 @@ from typing import Any
 from localllm import asking
 from localllm.asking import Messages
 from localllm.chat.answer import AnswerReader, collect, stream_deltas, whole_answer
+from localllm.chat.messages import shows_media
 from localllm.chat.prompt import ChatOptions, Prompt, render
 from localllm.chat.texts import require_whole_characters
 from localllm.chat.types import ChatDelta, ChatResult
@@ -30,6 +31,9 @@ from localllm.errors import InvalidRequestError
 from localllm.files import write_atomically
 from localllm.hub.gguf import Header
 from localllm.loaded import Loaded, Terms
+from localllm.media.encoder import ProjectorConfig
+from localllm.media.eyes import Eyes
+from localllm.media.limits import MediaLimits
 from localllm.native.handles import Model
 from localllm.offloop import in_thread, in_turn
 from localllm.options import split
@@ -60,7 +64,9 @@ class LocalModel:
             that are mapped from their file do not count there: what of them does not fit is read again and again.
         offline: bool, ask no network; None: what HF_HUB_OFFLINE says.
         token: str, the Hub's, for a model that is private or gated; None: HF_TOKEN, else what `hf auth login` has kept.
-        options: fields of ModelConfig and ContextConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
+        media_limits: MediaLimits of the pictures, sounds and videos that are shown to it; None: the usual ones, which fetch nothing
+            from the network.
+        options: fields of ModelConfig, ContextConfig and ProjectorConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
 
     Raises:
         InvalidRequestError: An option is unknown or out of range.
@@ -78,6 +84,7 @@ class LocalModel:
         check_memory: bool = True,
         offline: bool | None = None,
         token: str | None = None,
+        media_limits: MediaLimits | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(reference, (str, os.PathLike)):
@@ -93,20 +100,25 @@ class LocalModel:
         if token is not None and not isinstance(token, str):
             raise InvalidRequestError(f"token: must be text or None, not {type(token).__name__}")
         self.token = token
-        others = ("chat_template", "loras", "control_vectors", "offline", "token", *vars(self.terms))
-        model_options, context_options = split(options, ModelConfig, ContextConfig, others=others)
+        if media_limits is not None and not isinstance(media_limits, MediaLimits):
+            raise InvalidRequestError(f"media_limits: must be MediaLimits or None, not {type(media_limits).__name__}")
+        self.media_limits = media_limits or MediaLimits()
+        others = ("chat_template", "loras", "control_vectors", "offline", "token", "media_limits", *vars(self.terms))
+        kinds = (ModelConfig, ContextConfig, ProjectorConfig)
+        model_options, context_options, projector_options = split(options, *kinds, others=others)
         self.model_config = ModelConfig(**model_options)
         self.context_config = ContextConfig(**context_options)
-        self._loaded = Loaded(
-            self.reference, self.model_config, self.context_config, self.chat_template, self.terms, offline, token
-        )
+        self.projector_config = ProjectorConfig(**projector_options)
+        configs = (self.model_config, self.context_config)
+        self._loaded = Loaded(self.reference, *configs, self.chat_template, self.terms, self.projector_config, offline, token)
 
     def __repr__(self) -> str:
         return f"LocalModel({self.reference!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, or the same model in another process: what it was made with, without what it has loaded.
-        named = {name: getattr(self, name) for name in ("loras", "control_vectors", "offline", "token")}
+        names = ("loras", "control_vectors", "offline", "token", "media_limits")
+        named = {**{name: getattr(self, name) for name in names}, **vars(self.projector_config)}
         return _remake, (self.reference, self.chat_template, self.model_config, self.context_config, named, self.terms)
 
     # ---- facts, from the file's header alone
@@ -246,7 +258,11 @@ class LocalModel:
             messages: as of `chat`.
             options: as of `chat`; tools and what else the template is told count.
         """
-        request, _ = asking.conversation(self.vocabulary, self._loaded.template, messages, options)
+        if not shows_media(messages):
+            request, _ = asking.conversation(self.vocabulary, self._loaded.template, messages, options)
+            return len(request.prompt)
+        with self._loaded.engine_lease() as lease:
+            request, _ = self._chat_request(lease.value, messages, options)
         return len(request.prompt)
 
     def context_left(self, messages: Messages, **options: Any) -> int:
@@ -355,7 +371,7 @@ class LocalModel:
             ModelError: The model, or an adapter, cannot be loaded.
         """
         with self._loaded.engine_lease() as lease:
-            request, prompt = self._chat_request(lease.value.model, messages, options)
+            request, prompt = self._chat_request(lease.value, messages, options)
             reader = AnswerReader(prompt)
             deltas: list[ChatDelta] = []
             for event in lease.value.stream(request):
@@ -368,13 +384,13 @@ class LocalModel:
         Arguments are checked at once. Closing the iterator stops the work.
         """
         with self._loaded.engine_lease() as lease:
-            request, prompt = self._chat_request(lease.value.model, messages, options)
+            request, prompt = self._chat_request(lease.value, messages, options)
             return stream_deltas(AnswerReader(prompt), lease.value.stream(request))
 
     async def achat(self, messages: Messages, **options: Any) -> ChatResult:
         """Like `chat`, for coroutines: the loop is never blocked, cancelling the task stops the work."""
         with await self._loaded.aengine_lease() as lease:
-            request, prompt = await in_turn(self._chat_request, lease.value.model, messages, options)
+            request, prompt = await in_turn(self._chat_request, lease.value, messages, options)
             reader = AnswerReader(prompt)
             deltas: list[ChatDelta] = []
             async for event in lease.value.astream(request):
@@ -384,7 +400,7 @@ class LocalModel:
     async def astream_chat(self, messages: Messages, **options: Any) -> AsyncGenerator[ChatDelta, None]:
         """Like `stream_chat`, for coroutines."""
         with await self._loaded.aengine_lease() as lease:
-            request, prompt = await in_turn(self._chat_request, lease.value.model, messages, options)
+            request, prompt = await in_turn(self._chat_request, lease.value, messages, options)
             reader = AnswerReader(prompt)
             events = lease.value.astream(request)
             try:
@@ -406,21 +422,21 @@ class LocalModel:
             n answers to the first conversation, then those to the second, and so on.
         """
         with self._loaded.engine_lease() as lease:
-            requests, prompts = self._chat_requests(lease.value.model, conversations, n, options)
+            requests, prompts = self._chat_requests(lease.value, conversations, n, options)
             answers = lease.value.generate_all(requests)
         return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     async def achat_all(self, conversations: Sequence[Messages], *, n: int = 1, **options: Any) -> list[ChatResult]:
         """Like `chat_all`, for coroutines."""
         with await self._loaded.aengine_lease() as lease:
-            requests, prompts = await in_thread(self._chat_requests, lease.value.model, conversations, n, options)
+            requests, prompts = await in_thread(self._chat_requests, lease.value, conversations, n, options)
             answers = await lease.value.agenerate_all(requests)
         return [whole_answer(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def _chat_requests(
-        self, model: Model, conversations: Sequence[Messages], n: int, options: dict[str, Any]
+        self, engine: Engine, conversations: Sequence[Messages], n: int, options: dict[str, Any]
     ) -> tuple[list[Request], list[Prompt]]:
-        pairs = [self._chat_request(model, messages, options) for messages in checks.items("conversations", conversations)]
+        pairs = [self._chat_request(engine, messages, options) for messages in checks.items("conversations", conversations)]
         requests = [each for request, _ in pairs for each in request.repeated(n)]
         return requests, [prompt for _, prompt in pairs for _ in range(n)]
 
@@ -452,7 +468,7 @@ class LocalModel:
             if isinstance(prompt, str):
                 request = self._completion(model, prompt, options)
             else:
-                request, _ = self._chat_request(model, prompt, options)
+                request, _ = self._chat_request(lease.value, prompt, options)
             data = lease.value.save_state(request)
         if file is not None:
             write_atomically(file, data, sync=True)
@@ -478,8 +494,9 @@ class LocalModel:
         with self._loaded.engine_lease() as lease:
             return len(lease.value.load_state(data, asking.request((0,), self._steered(options))))
 
-    def _chat_request(self, model: Model, messages: Messages, options: dict[str, Any]) -> tuple[Request, Prompt]:
-        return asking.conversation(model, self._loaded.template, messages, self._steered(options))
+    def _chat_request(self, engine: Engine, messages: Messages, options: dict[str, Any]) -> tuple[Request, Prompt]:
+        eyes = Eyes(self.reference, lambda: self._loaded.encoder(engine), self.media_limits)
+        return asking.conversation(engine.model, self._loaded.template, messages, self._steered(options), eyes)
 
     # ---- vectors and scores
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from localllm.chat.texts import json_object, require_text, require_whole_characters
@@ -34,24 +34,36 @@ def as_mapping(where: str, message: Any) -> dict[str, Any]:
     return dict(message)
 
 
-def check_messages(messages: Any) -> list[dict[str, Any]]:
+#: Makes of a part of a message that is no text, whose place is named, what is shown: texts, pictures and sounds in their order.
+Look = Callable[[str, Mapping[str, Any]], Sequence[Any]]
+
+
+def shows_media(messages: Iterable[Any]) -> bool:
+    """Whether messages have parts that are no text."""
+    contents = (message.get("content") for message in messages if isinstance(message, Mapping))
+    parts = (part for content in contents if isinstance(content, (list, tuple)) for part in content)
+    return any(isinstance(part, Mapping) and part.get("type") != "text" for part in parts)
+
+
+def check_messages(messages: Any, look: Look | None = None) -> list[dict[str, Any]]:
     """Messages in the form in which templates take them: text or parts, calls with arguments that are a JSON object.
 
     Args:
         messages: OpenAI-style messages, or answers as they were given.
+        look: makes of a part that is no text what is shown; a part of the result has it as "medium". None: there are only texts.
 
     Raises:
         InvalidRequestError: They are no list of messages, or one has the wrong form; names it by its place.
     """
     if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
         raise InvalidRequestError(f"messages: must be a list of messages, not {type(messages).__name__}")
-    checked = [_checked(f"messages[{place}]", message) for place, message in enumerate(messages)]
+    checked = [_checked(f"messages[{place}]", message, look) for place, message in enumerate(messages)]
     if not checked:
         raise InvalidRequestError("messages: empty; a chat needs at least one message")
     return checked
 
 
-def _checked(where: str, message: Any) -> dict[str, Any]:
+def _checked(where: str, message: Any, look: Look | None) -> dict[str, Any]:
     message = as_mapping(where, message)
     content = message.get("content")
     calls = message.get("tool_calls")
@@ -60,7 +72,7 @@ def _checked(where: str, message: Any) -> dict[str, Any]:
     if content is not None and not isinstance(content, (str, list, tuple)):
         raise InvalidRequestError(f"{where}.content: must be text or a list of parts, not {type(content).__name__}")
     if isinstance(content, (list, tuple)):
-        content = [_part(f"{where}.content[{at}]", part) for at, part in enumerate(content)]
+        content = [each for at, part in enumerate(content) for each in _parts(f"{where}.content[{at}]", part, look)]
     checked = {name: value for name, value in message.items() if name not in _TEXTS or value is not None}
     checked["content"] = content if content is not None else ""
     for name in _TEXTS:
@@ -76,13 +88,19 @@ def _checked(where: str, message: Any) -> dict[str, Any]:
     return checked
 
 
-def _part(where: str, part: Any) -> dict[str, Any]:
+def _parts(where: str, part: Any, look: Look | None) -> list[dict[str, Any]]:
     if isinstance(part, str):
-        return {"type": "text", "text": part}
+        return [_text(part)]
     kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind != "text" or not isinstance(part.get("text"), str):
+    if kind == "text" and isinstance(part.get("text"), str):
+        return [_text(part["text"])]
+    if look is None or kind in ("text", None):
         raise InvalidRequestError(f"{where}: only parts of type 'text' are understood, not {kind!r}")
-    return {"type": "text", "text": part["text"]}
+    return [_text(one) if isinstance(one, str) else {"type": "medium", "medium": one} for one in look(where, part)]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _calls(where: str, calls: Any) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ from typing import Any
 from localllm.chat.constraints.answer import Constraint, constraint
 from localllm.chat.constraints.escapes import whole_escapes
 from localllm.chat.constraints.schema import with_rules
-from localllm.chat.messages import check_messages
-from localllm.chat.quoting import Quotes
+from localllm.chat.messages import Look, check_messages
+from localllm.chat.quoting import Quotes, Shown
 from localllm.chat.texts import require_whole_characters
 from localllm.chat.tools import Tools, check_tools
 from localllm.chat.types import ChatMessage
@@ -93,7 +93,7 @@ class Prompt:
 
     Attributes:
         parts: (text, trusted) in order; what is not trusted came from a user, a tool or the model, and holds no special tokens
-            whatever it looks like.
+            whatever it looks like. Between them what is Shown: pictures and sounds.
         stops: texts that end the answer.
         visible_tokens: special tokens that belong to the answer's text.
         guide: what guides the choice of tokens: fields for the engine's Request.grammar.
@@ -103,7 +103,7 @@ class Prompt:
         marks: the first bytes of whatever can end a running text: what has none of them goes on with it.
     """
 
-    parts: tuple[tuple[str, bool], ...]
+    parts: tuple[tuple[str, bool] | Shown, ...]
     stops: tuple[str, ...]
     visible_tokens: tuple[str, ...]
     guide: dict[str, object]
@@ -114,7 +114,13 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        return "".join(text for text, _ in self.parts)
+        """All of it, with "<__media__>" where something is shown."""
+        return "".join("<__media__>" if isinstance(part, Shown) else part[0] for part in self.parts)
+
+    @property
+    def shows(self) -> bool:
+        """Whether there are pictures or sounds in it."""
+        return any(isinstance(part, Shown) for part in self.parts)
 
 
 def render(
@@ -122,6 +128,7 @@ def render(
     messages: Sequence[Mapping[str, Any] | ChatMessage],
     options: ChatOptions,
     special: re.Pattern[str] | None = None,
+    look: Look | None = None,
 ) -> Prompt:
     """Renders messages for an answer.
 
@@ -131,6 +138,7 @@ def render(
         options: ChatOptions.
         special: pattern of the special tokens' texts, which are nothing but text in all messages but the system's, and in tools;
             None: there are none.
+        look: what makes pictures and sounds of parts of messages; None: there may be none.
 
     Raises:
         InvalidRequestError: A message or option has the wrong form; names it by its place.
@@ -139,8 +147,9 @@ def render(
     """
     rules: dict[str, str] = {}
     tools, wanted = options.checked_tools(rules), options.constraint(rules)
-    quotes = Quotes(special)
-    checked = [quotes.message(message) for message in check_messages(messages)]
+    given = check_messages(messages, look)
+    quotes = Quotes(special, shows=any(_shows(message) for message in given))
+    checked = [quotes.message(message) for message in given]
     continues = checked[-1]["role"] == "assistant" and not checked[-1].get("tool_calls")
     request: dict[str, Any] = {
         "messages": checked,
@@ -169,6 +178,10 @@ def render(
         delimiters=tuple(entry["delimiter"] for entry in rendered["delimiters"]),
         marks=frozenset(rendered["marks"]),
     )
+
+
+def _shows(message: Mapping[str, Any]) -> bool:
+    return isinstance(message["content"], list) and any("medium" in part for part in message["content"])
 
 
 def _guide(rendered: Mapping[str, Any], rules: Mapping[str, str], options: ChatOptions) -> dict[str, object]:

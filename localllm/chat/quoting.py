@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from localllm.errors import InvalidRequestError
+from localllm.errors import InvalidRequestError, TemplateError
 
-# Around the number of a text within a rendered prompt.
-_OPEN, _CLOSE = "\ue100", "\ue101"
-_MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+# Around the number of a text, or of a picture or sound, within a rendered prompt.
+_OPEN, _CLOSE, _SHOW = "\ue100", "\ue101", "\ue102"
+_MARK = re.compile(f"([{_OPEN}{_SHOW}])([0-9]+){_CLOSE}")
+# llama.cpp's word for a part that no template is to touch.
+MARKER = "media_marker"
+_OWN = re.compile(f"[{_OPEN}{_SHOW}]")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A part of a prompt that is no text: what the caller's `look` has made of a part of a message."""
+
+    medium: Any
 
 
 class Quotes:
@@ -22,12 +33,17 @@ class Quotes:
 
     Args:
         special: pattern of the special tokens' texts; None: there are none.
+        shows: bool, whether messages have pictures or sound, so that nobody else may write what stands for them.
+
+    Attributes:
+        media: what is shown between the texts, in the order of the messages.
     """
 
-    def __init__(self, special: re.Pattern[str] | None) -> None:
+    def __init__(self, special: re.Pattern[str] | None, *, shows: bool = False) -> None:
         # What looks like one of our marks is no mark either.
-        self._special = special and re.compile(f"{special.pattern}|{_OPEN}")
+        self._special = re.compile(f"{special.pattern}|{_OWN.pattern}") if special else _OWN if shows else None
         self._numbers: dict[str, int] = {}
+        self.media: list[Any] = []
 
     def message(self, message: dict[str, Any]) -> dict[str, Any]:
         """A message, as `messages.check_messages` gives it, with numbers in the places of what looks like special tokens.
@@ -35,6 +51,8 @@ class Quotes:
         Raises:
             InvalidRequestError: The arguments of a call are nested too deeply.
         """
+        if isinstance(message["content"], list):
+            message = {**message, "content": [self._show(part) for part in message["content"]]}
         if self._special is None:
             return message
         try:
@@ -46,16 +64,31 @@ class Quotes:
         """A tool as the model is shown it: names and descriptions often come from somewhere else."""
         return tool if self._special is None else {**tool, "function": self._tree(tool["function"])}
 
-    def parts(self, prompt: str) -> tuple[tuple[str, bool], ...]:
-        """A rendered prompt in (text, trusted) parts, with the texts in their places again."""
+    def parts(self, prompt: str) -> tuple[tuple[str, bool] | Shown, ...]:
+        """A rendered prompt in (text, trusted) parts, with the texts in their places again, and what is shown in its.
+
+        Raises:
+            TemplateError: Something that is to be shown is not in the prompt.
+        """
         texts = list(self._numbers)
-        parts: list[tuple[str, bool]] = []
-        at = 0
-        for match in _MARK.finditer(prompt) if texts else ():
-            if int(match.group(1)) < len(texts):
-                parts += [(prompt[at : match.start()], True), (texts[int(match.group(1))], False)]
+        parts: list[tuple[str, bool] | Shown] = []
+        at, shown = 0, set()
+        for match in _MARK.finditer(prompt) if texts or self.media else ():
+            kind, number = match.group(1), int(match.group(2))
+            if number < len(texts if kind == _OPEN else self.media):
+                parts.append((prompt[at : match.start()], True))
+                parts.append((texts[number], False) if kind == _OPEN else Shown(self.media[number]))
+                shown.update([number] if kind == _SHOW else [])
                 at = match.end()
-        return tuple((text, trusted) for text, trusted in [*parts, (prompt[at:], True)] if text)
+        if missing := set(range(len(self.media))) - shown:
+            raise TemplateError(f"the template leaves {len(missing)} of {len(self.media)} pictures or sounds out of the prompt")
+        return tuple(part for part in [*parts, (prompt[at:], True)] if isinstance(part, Shown) or part[0])
+
+    def _show(self, part: dict[str, Any]) -> dict[str, Any]:
+        if "medium" not in part:
+            return part
+        self.media.append(part["medium"])
+        return {"type": MARKER, "text": f"{_SHOW}{len(self.media) - 1}{_CLOSE}"}
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
         if message["role"] == "system":
@@ -87,6 +120,9 @@ class Quotes:
         if isinstance(content, str):
             return self._text(content)
         assert self._special is not None
+        if any(part["type"] == MARKER for part in content):
+            apart = self._mark("")
+            return [part if part["type"] == MARKER else {**part, "text": self._text(part["text"]) + apart} for part in content]
         texts = [part["text"] for part in content]
         marked = [self._text(text) for text in texts]
         if len(self._special.findall("".join(texts))) != sum(len(self._special.findall(text)) for text in texts):

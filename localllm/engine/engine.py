@@ -6,11 +6,11 @@ import asyncio
 import queue
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 from localllm.engine.cache.saved import unpack
 from localllm.engine.config import ContextConfig, ModelConfig
@@ -34,6 +34,15 @@ from localllm.errors import StateError, UnsupportedModelError
 from localllm.native.handles import Model
 from localllm.native.library import load
 from localllm.native.memory import MemoryUse
+
+
+class Closable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None: ...
+
+
+V = TypeVar("V", bound=Closable)
 
 
 class Engine:
@@ -62,7 +71,7 @@ class Engine:
         draft: Model | None = None,
     ) -> None:
         context, model = context or ContextConfig(), model or ModelConfig()
-        owned: list[Model] = []
+        owned: list[Closable] = []
         try:
             if isinstance(path, Model):
                 self.model = path
@@ -84,6 +93,8 @@ class Engine:
         # At interpreter exit finalizers run newest first: the thread has ended when context and model are released.
         self.activity = Activity(self._core.worker, self._core.has_requests)
         self._finalizer = weakref.finalize(self, _shut_down, self._core, self._thread, owned)
+        self._owned, self._attached = owned, dict[Hashable, Closable]()
+        self._attaching = threading.Lock()
 
     @property
     def n_ctx(self) -> int:
@@ -103,6 +114,20 @@ class Engine:
     def memory(self) -> MemoryUse:
         """What its context and the weights take, by llama.cpp's own numbers."""
         return self._core.runner.memory
+
+    def attached(self, key: Hashable, make: Callable[[], V]) -> V:
+        """What belongs to this engine and is closed with it, made when it is asked for first: a projector, say.
+
+        Raises:
+            ClosedError: The engine is closed.
+            What `make` raises.
+        """
+        with self._attaching:
+            self._core.worker.require_open()
+            if key not in self._attached:
+                self._attached[key] = made = make()
+                self._owned.insert(0, made)  # closed before the weights
+            return cast(V, self._attached[key])
 
     def submit(self, request: Request, sink: Sink) -> int:
         """Queues a request.
@@ -295,7 +320,7 @@ class Engine:
         self.close()
 
 
-def _shut_down(core: Core, thread: threading.Thread, models: list[Model]) -> None:
+def _shut_down(core: Core, thread: threading.Thread, owned: list[Closable]) -> None:
     if core.worker.forked:
         return
     core.worker.stop()
@@ -303,8 +328,8 @@ def _shut_down(core: Core, thread: threading.Thread, models: list[Model]) -> Non
         thread.join()
     core.runner.close()
     core.adapters.close()
-    for model in models:
-        model.close()
+    for one in owned:
+        one.close()
 
 
 def _require_generator(model: Model) -> None:

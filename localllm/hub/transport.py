@@ -1,25 +1,21 @@
 """HTTP as a Hub needs it: the token for one origin only, redirects by hand, retries, and bodies that can be cut short.
 
-Proxies come from the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY). Certificates are checked against the system's
-store and certifi's, or against SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE alone where one of them is set.
+Proxies come from the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY), and whom to trust from `localllm.certificates`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
-import os
-import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 
 from localllm import __version__
+from localllm.certificates import trusted
 from localllm.errors import AccessDeniedError, CorruptFileError, HubError, NetworkError, OfflineError
 from localllm.hub.addresses import is_private, joined, origin, proxy_of, shown_host
 from localllm.hub.answers import Question, refusal
@@ -34,7 +30,6 @@ _MAX_REDIRECTS = 10
 _MAX_DISMISSED_BYTES = 1 << 14
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _LINK_REFUSED = frozenset({400, 401, 403, 404, 410})
-_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 Headers = Callable[[str], Mapping[str, str]]
 
@@ -239,7 +234,7 @@ class Transport:
                         headers={"User-Agent": f"localllm/{__version__}"},
                         timeout=seconds,
                         limits=httpx.Limits(max_connections=None, max_keepalive_connections=16),
-                        verify=_certificates(*(os.environ.get(name, "") for name in _CA_VARIABLES)),
+                        verify=trusted(),
                     )
                 except (ValueError, ImportError, httpx.InvalidURL) as error:
                     raise NetworkError(
@@ -292,25 +287,6 @@ def _dismiss(response: httpx.Response, cancel: CancelToken | None) -> None:
         with contextlib.suppress(httpx.TransportError, httpx.DecodingError), ended_by(cancel, response):
             response.read()
     response.close()
-
-
-@functools.lru_cache(maxsize=4)
-def _certificates(bundle: str, file: str, folder: str) -> ssl.SSLContext:
-    """Whom to trust; the arguments are REQUESTS_CA_BUNDLE, and what OpenSSL itself reads: SSL_CERT_FILE and SSL_CERT_DIR."""
-    context = ssl.create_default_context()
-    if bundle:
-        try:
-            if Path(bundle).is_dir():
-                context.load_verify_locations(capath=bundle)
-            else:
-                context.load_verify_locations(cafile=bundle)
-        except OSError as error:
-            raise NetworkError(f"REQUESTS_CA_BUNDLE={bundle} cannot be read ({error.strerror}); correct it") from None
-    elif not (file or folder):
-        import certifi
-
-        context.load_verify_locations(cafile=certifi.where())
-    return context
 
 
 def _broken(error: httpx.TransportError, url: str, question: Question) -> Exception:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from localllm.engine import checks
 from localllm.engine.cache.disk import state_key
 from localllm.engine.media import KEY_BYTES, MediaNames, MediaRun, Rows
 from localllm.errors import InvalidRequestError, NativeError
@@ -17,45 +19,48 @@ from localllm.media.content import Audio, Image
 from localllm.native.handles import Model
 from localllm.native.projector import AudioPart, ImagePart, Part, Piece, Projector, Split, TextPart
 
+_MOST_TOKENS = 1 << 20
+
 # Shared by all models of the process, so that no id means two things in it.
 _names, _names_lock = MediaNames(), threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectorConfig:
-    """How pictures and sound are encoded, and what is kept of it.
+    """How pictures and sound are encoded, and what is kept of it. What was encoded is also kept in files if the context's
+    `cache_dir` names a folder.
 
     Attributes:
-        use_gpu: bool, encode on the GPU, if there is one.
-        n_threads: int; None: as many as the machine has cores.
+        mmproj: the projector's file, or a name of one on the Hub; "auto": the one that was fetched with the model, or lies beside
+            it; None: the model takes only text.
+        mmproj_gpu: bool, encode on the GPU, if there is one.
         image_min_tokens, image_max_tokens: int, for models that take pictures of any size; None: what the file says. More tokens
             show more detail and take more time.
-        batch_tokens: int, most tokens of pictures of one size that are encoded in one pass.
-        ram_bytes: int, for what was encoded; 0: nothing is kept in RAM.
-        cache_dir: str, a folder for it that outlives the process; None: no files.
-        disk_bytes: int, for all files of that folder.
-        read_only: bool, never write into the folder.
+        media_batch_tokens: int, most tokens of pictures of one size that are encoded in one pass.
+        media_ram_bytes: int, for what was encoded; 0: nothing is kept in RAM.
+        media_disk_bytes: int, for all files of what was encoded.
     """
 
-    use_gpu: bool = True
-    n_threads: int | None = None
+    mmproj: str | None = "auto"
+    mmproj_gpu: bool = True
     image_min_tokens: int | None = None
     image_max_tokens: int | None = None
-    batch_tokens: int = 1024
-    ram_bytes: int = 256 * 2**20
-    cache_dir: str | None = None
-    disk_bytes: int = 4 * 2**30
-    read_only: bool = False
+    media_batch_tokens: int = 1024
+    media_ram_bytes: int = 256 * 2**20
+    media_disk_bytes: int = 4 * 2**30
 
     def __post_init__(self) -> None:
-        for name in ("n_threads", "image_min_tokens", "image_max_tokens", "batch_tokens"):
+        if self.mmproj is not None:
+            object.__setattr__(self, "mmproj", checks.path("mmproj", self.mmproj))
+        if not isinstance(self.mmproj_gpu, bool):
+            raise InvalidRequestError(f"mmproj_gpu: must be True or False, not {self.mmproj_gpu!r}")
+        for name in ("image_min_tokens", "image_max_tokens", "media_batch_tokens"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise InvalidRequestError(f"{name}: must be at least 1, not {value!r}")
-        for name in ("ram_bytes", "disk_bytes"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 0:
-                raise InvalidRequestError(f"{name}: must be a number of bytes, not {value!r}")
+            if value is not None and not 1 <= checks.whole(name, value) <= _MOST_TOKENS:
+                raise InvalidRequestError(f"{name}: must be from 1 to {_MOST_TOKENS}, not {checks.shown(value)}")
+        for name in ("media_ram_bytes", "media_disk_bytes"):
+            if not 0 <= checks.whole(name, getattr(self, name)) < 2**63:
+                raise InvalidRequestError(f"{name}: must be a number of bytes, not {checks.shown(getattr(self, name))}")
         low, high = self.image_min_tokens, self.image_max_tokens
         if low is not None and high is not None and low > high:
             raise InvalidRequestError(f"image_min_tokens: {low} is more than image_max_tokens, {high}")
@@ -64,9 +69,9 @@ class ProjectorConfig:
         """Fields of lm_projector_open."""
         told = {"image_min_tokens": self.image_min_tokens, "image_max_tokens": self.image_max_tokens}
         return {
-            "use_gpu": self.use_gpu,
-            "n_threads": self.n_threads or n_threads,
-            "batch_max_tokens": self.batch_tokens,
+            "use_gpu": self.mmproj_gpu,
+            "n_threads": n_threads,
+            "batch_max_tokens": self.media_batch_tokens,
             **{name: value for name, value in told.items() if value is not None},
         }
 
@@ -97,8 +102,10 @@ class Encoder:
     Args:
         model: Model, the one that is to see or hear.
         path: str, its mmproj file.
-        config: ProjectorConfig.
-        n_threads: int, for the encoder, unless the config says how many.
+        config: ProjectorConfig, whose `mmproj` does not matter.
+        n_threads: int, for the encoder.
+        folder: path, where what was encoded is kept in files; None: nowhere.
+        read_only: bool, never write into the folder.
 
     Attributes:
         projector: Projector.
@@ -108,14 +115,21 @@ class Encoder:
         UnsupportedModelError, ModelLoadError: As Projector.
     """
 
-    def __init__(self, model: Model, path: str, config: ProjectorConfig, n_threads: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        path: str,
+        config: ProjectorConfig,
+        n_threads: int,
+        folder: str | os.PathLike[str] | None = None,
+        read_only: bool = False,
+    ) -> None:
         self.config = config
         self.projector = Projector(model, path, config.options(n_threads))
         seen = (config.image_min_tokens, config.image_max_tokens)
         self._key = state_key(path, seen)
-        folder = config.cache_dir
-        files = RowFiles(Path(folder).expanduser(), config.disk_bytes, config.read_only) if folder else None
-        self._cache = RowCache(config.ram_bytes, files)
+        files = RowFiles(Path(folder).expanduser(), config.media_disk_bytes, read_only) if folder else None
+        self._cache = RowCache(config.media_ram_bytes, files)
         self._fresh: dict[bytes, Any] = {}
         self._lock = threading.Lock()
         self.n_passes = 0
@@ -191,7 +205,7 @@ class Encoder:
     def _alike(self, run: MediaRun, soon: Sequence[MediaRun]) -> list[MediaRun]:
         """What else can go through the encoder in the same pass."""
         found: dict[bytes, MediaRun] = {}
-        room = self.config.batch_tokens - run.n_tokens
+        room = self.config.media_batch_tokens - run.n_tokens
         for other in soon:
             alike = other.content.description == run.content.description and other.key != run.key
             if alike and other.key not in found and other.n_tokens <= room and self._kept(other) is None:

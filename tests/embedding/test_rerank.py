@@ -36,10 +36,11 @@ def test_the_best_comes_first_and_every_document_once(reranker):
 
 
 def test_a_document_alone_and_among_others_gets_the_same_score(reranker):
+    """But for rounding, which depends on what else is in the batch, and on the CPU: up to 0.0012 was seen."""
     together = {each.index: each for each in reranker.rerank(QUERY, DOCUMENTS)}
     for place, document in enumerate(DOCUMENTS):
         (alone,) = reranker.rerank(QUERY, [document])
-        assert alone.logit == pytest.approx(together[place].logit, abs=1e-3) and alone.tokens == together[place].tokens
+        assert alone.logit == pytest.approx(together[place].logit, abs=4e-3) and alone.tokens == together[place].tokens
     assert reranker.ranker.stats().n_batches <= 1 + 1 + 5 + 4
 
 

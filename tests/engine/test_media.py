@@ -129,7 +129,7 @@ def test_sound_is_computed_as_well(models, seeing):
 def test_three_turns_encode_each_picture_once(seeing, assert_same_greedy, name):
     """A picture in turn 1 and another in turn 2: nothing is encoded twice, and what is computed again is a few tokens."""
     engine, encoder = seeing(name, n_ctx=1024)
-    cold, blind = seeing(name, ProjectorConfig(ram_bytes=0), n_ctx=1024, prefix_cache=False)
+    cold, blind = seeing(name, ProjectorConfig(media_ram_bytes=0), n_ctx=1024, prefix_cache=False)
     parts: list[Any] = [
         text("This is a picture:"),
         picture(1),
@@ -152,7 +152,7 @@ def test_three_turns_encode_each_picture_once(seeing, assert_same_greedy, name):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_warm_restored_and_reloaded_answers_are_those_of_a_cold_run(seeing, assert_same_greedy, tmp_path, rest, name):
-    cold, blind = seeing(name, ProjectorConfig(ram_bytes=0), prefix_cache=False)
+    cold, blind = seeing(name, ProjectorConfig(media_ram_bytes=0), prefix_cache=False)
     parts = [text("A picture, and some words before it that make it long enough to be kept: "), picture(5), text(" What?")]
     more = [*parts, text(" More words, and another picture: "), picture(6, 64, 64), text(" And now?")]
     first, second = cold.generate(request(blind, *parts)), cold.generate(request(blind, *more))

@@ -54,6 +54,14 @@ class NativeLibraryError(errors.NativeLibraryError, kinds.ModelError):
     """The native libraries cannot be used; `localllm doctor` says why."""
 
 
+class MissingPackageError(errors.MissingPackageError, kinds.ModelError):
+    """A package that the request needs is not installed; the message says which."""
+
+
+class MediaError(errors.MediaError, kinds.ModelInvalidRequestError):
+    """A picture, sound or video cannot be used; the message says which and why."""
+
+
 class ModelError(errors.ModelError, kinds.ModelError):
     """Something is wrong with a model file."""
 

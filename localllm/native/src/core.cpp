@@ -1,6 +1,7 @@
 // Version, errors, assertions, handles, log and devices.
 #include "guard.h"
 
+#include "../src/unicode.h" // not common/unicode.h
 #include "build-info.h"
 #include "common.h"
 #include "ggml-backend.h"
@@ -108,6 +109,16 @@ void on_assertion(const char * message) {
         throw lm_error(LM_INTERNAL, std::string("llama.cpp: ") + message);
     }
     std::fprintf(stderr, "localllm: fatal error in llama.cpp: %s\n", message);
+}
+
+// Tables that llama.cpp makes when a vocabulary needs them first. A process that forks while a thread makes one would
+// leave its child waiting for that thread for ever, in __cxa_guard_acquire: they are made before there are threads that
+// load.
+void make_tables() {
+    unicode_cpt_flags_from_cpt(0);
+    unicode_byte_to_utf8(0);
+    unicode_utf8_to_byte(unicode_byte_to_utf8(0));
+    unicode_regex_split("a1", {"\\p{L}"}, false);
 }
 
 std::once_flag init_flag;
@@ -264,6 +275,7 @@ lm_status lm_init(const char * backend_dir) {
             ggml_backend_load_all_from_path(dir.c_str());
 #endif
             llama_backend_init();
+            make_tables();
         });
     });
 }
