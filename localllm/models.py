@@ -64,7 +64,7 @@ class LocalModel:
             that are mapped from their file do not count there: what of them does not fit is read again and again.
         offline: bool, ask no network; None: what HF_HUB_OFFLINE says.
         token: str, the Hub's, for a model that is private or gated; None: HF_TOKEN, else what `hf auth login` has kept.
-        media_limits: MediaLimits of the pictures, sounds and videos that are shown to it; None: the usual ones, which fetch nothing
+        media_limits: MediaLimits of pictures, sounds and videos that are shown to it; None: the usual ones, which fetch nothing
             from the network.
         options: fields of ModelConfig, ContextConfig and ProjectorConfig, e.g. `n_ctx=8192, parallel=8, n_threads=4`.
 

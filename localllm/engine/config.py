@@ -242,7 +242,7 @@ class SamplingParams:
         mirostat: 0, 1 or 2 (arXiv:2007.14966), replaces the filters.  mirostat_tau, mirostat_eta: float.
         adaptive_target, adaptive_decay: float, for the sampler "adaptive_p".
         min_keep: int >= 0, filters leave at least so many tokens.
-        logit_bias: ((token id, bias), ...) or a dict; a bias of -inf bans the token.
+        logit_bias: ((token id, bias), ...) or a dict, also with ids as texts, as in JSON; a bias of -inf bans the token.
         seed: int in [0, 2**32 - 2], or None for a random one.
         ignore_eos: bool, never choose a token that ends the answer.
         grammar: str, GBNF; "" for none.
@@ -290,7 +290,11 @@ class SamplingParams:
         fields.freeze(self, "dry_sequence_breakers")
         fields.freeze(self, "samplers")
         if isinstance(self.logit_bias, dict):
-            object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
+            # JSON, and with it OpenAI's form, has texts for names.
+            pairs = (
+                (int(key) if isinstance(key, str) and key.isdecimal() else key, bias) for key, bias in self.logit_bias.items()
+            )
+            object.__setattr__(self, "logit_bias", tuple(pairs))
         if not isinstance(self.logit_bias, (tuple, list)):
             raise InvalidRequestError("logit_bias: must be a dict, or a list of (token id, bias)")
         for name, (low, high) in _FLOAT_RANGES.items():

@@ -49,6 +49,8 @@ WRONG = [
     (SamplingParams, "logit_bias", [(1, math.inf)]),
     (SamplingParams, "logit_bias", [(-1, 1.0)]),
     (SamplingParams, "logit_bias", ["x"]),
+    (SamplingParams, "logit_bias", {"x": 1.0}),
+    (SamplingParams, "logit_bias", {"-5": 1.0}),
     (SamplingParams, "samplers", ["top_q"]),
     (SamplingParams, "samplers", ["top_k", "top_k"]),
     (SamplingParams, "samplers", "top_k"),
@@ -132,6 +134,7 @@ def test_lists_are_frozen_and_dicts_of_biases_taken():
     params = SamplingParams(samplers=["top_k", "temperature"], logit_bias={5: -math.inf})
     assert params.samplers == ("top_k", "temperature") and params.logit_bias == ((5, -math.inf),)
     assert hash(params) == hash(SamplingParams(samplers=["top_k", "temperature"], logit_bias={5: -math.inf}))
+    assert SamplingParams(logit_bias={"5": -math.inf}).logit_bias == params.logit_bias  # as JSON has it
 
 
 def test_metadata_overrides_are_a_dict_or_pairs_and_count_by_type():

@@ -143,3 +143,25 @@ def test_the_token_of_the_hub_is_not_shown(path):
 def test_what_is_no_model(model):
     with pytest.raises(InvalidRequestError, match=r"^model: "):
         LocalLLMRerank(model)
+
+
+async def test_nodes_may_come_one_by_one(rerank):
+    ranked = rerank.postprocess_nodes(nodes(), query_str=QUERY)
+    for again in (
+        rerank.postprocess_nodes((node for node in nodes()), query_str=QUERY),
+        await rerank.apostprocess_nodes((node for node in nodes()), query_str=QUERY),
+    ):
+        assert [node.score for node in again] == [node.score for node in ranked] and len(again) == 3
+
+
+async def test_a_text_in_the_place_of_a_query_bundle_is_told_where_it_belongs(rerank):
+    with pytest.raises(InvalidRequestError, match="query_bundle: must be a QueryBundle, not str; query_str takes a text"):
+        rerank.postprocess_nodes(nodes(), QUERY)
+    with pytest.raises(InvalidRequestError, match="query_bundle: must be a QueryBundle, not str"):
+        await rerank.apostprocess_nodes(nodes(), QUERY)
+
+
+def test_a_score_that_is_kept_again_is_hidden_once(path):
+    rerank = LocalLLMRerank(path, keep_retrieval_score=True, model_options={"n_threads": 1})
+    (first, *_) = rerank.postprocess_nodes(rerank.postprocess_nodes(nodes(), query_str=QUERY), query_str=QUERY)
+    assert first.node.excluded_embed_metadata_keys == first.node.excluded_llm_metadata_keys == ["retrieval_score"]

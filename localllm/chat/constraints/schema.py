@@ -22,11 +22,11 @@ from localllm.chat.constraints.regex import from_regex
 from localllm.chat.constraints.repetition import MAX_COUNT, MAX_PLAIN
 from localllm.errors import GrammarError
 
-__all__ = ["prepare", "with_rules"]
+__all__ = ["ANNOTATIONS", "KEYWORDS", "prepare", "with_rules"]
 
 # What a schema says about itself, or what JSON Schema 2020-12 calls an annotation ("format" among them: section 7.2.1 of its
 # validation vocabulary). Nothing in an answer depends on these.
-_ANNOTATIONS = {
+ANNOTATIONS = {
     "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "format", "strict",
     "contentEncoding", "contentMediaType", "contentSchema", "discriminator", "$schema", "$id", "$anchor", "$comment",
     "$defs", "definitions", "$vocabulary", "additionalItems",
@@ -37,6 +37,8 @@ _STRING = {"pattern", "minLength", "maxLength"}
 _NUMBER = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 _VALUES = {"object": _OBJECT, "array": _ARRAY, "string": _STRING, "number": _NUMBER, "integer": _NUMBER}
 _COMBINATIONS = ("$ref", "anyOf", "oneOf", "allOf", "const", "enum")
+# All that there is a way to express, or no need to.
+KEYWORDS = ANNOTATIONS.union(_OBJECT, _ARRAY, _STRING, _NUMBER, _COMBINATIONS, {"type"})
 # Python and llama.cpp's converter call themselves for each schema within another.
 _MAX_DEPTH = 100
 # Longer lists are written such that what their values have in common at the beginning is written once.
@@ -96,12 +98,12 @@ class _Preparation:
             raise self.fail(path, f"more than {_MAX_DEPTH} schemas within each other, or one that is a part of itself")
         self.depth += 1
         try:
-            return self._rewritten({key: entry for key, entry in schema.items() if key not in _ANNOTATIONS - {"format"}}, path)
+            return self._rewritten({key: entry for key, entry in schema.items() if key not in ANNOTATIONS - {"format"}}, path)
         finally:
             self.depth -= 1
 
     def _rewritten(self, schema: dict[str, Any], path: str) -> dict[str, Any]:
-        keys = set(schema) - _ANNOTATIONS
+        keys = set(schema) - ANNOTATIONS
         kinds = [kind for kind in _COMBINATIONS if kind in keys]
         if not kinds:
             return self._typed(schema, keys, path)
@@ -199,7 +201,7 @@ class _Preparation:
         merged: dict[str, Any] = {}
         for part in [*parts, rest]:
             for key, entry in part.items():
-                if key in _ANNOTATIONS:
+                if key in ANNOTATIONS:
                     continue
                 merged[key] = self._both(key, merged[key], entry, path) if key in merged else entry
         return self.value(merged, path)
@@ -237,7 +239,7 @@ class _Preparation:
         target = self._target(ref, path)
         if depth > 20:
             raise self.fail(path, f"'$ref' {ref!r} refers to itself")
-        beside = {key: entry for key, entry in part.items() if key not in _ANNOTATIONS and key != "$ref"}
+        beside = {key: entry for key, entry in part.items() if key not in ANNOTATIONS and key != "$ref"}
         if set(beside) == {"type"}:
             narrow = self._narrowed(self._followed(target, ref, depth + 1), self._types(beside, path), path)
             if narrow is None:

@@ -9,9 +9,10 @@ from typing import Any
 
 from llama_index.core.base.llms.generic_utils import (
     achat_to_completion_decorator,
-    astream_chat_to_completion_decorator,
+    astream_chat_response_to_completion_response,
     chat_to_completion_decorator,
-    stream_chat_to_completion_decorator,
+    prompt_to_messages,
+    stream_chat_response_to_completion_response,
 )
 from llama_index.core.base.llms.generic_utils import messages_to_prompt as generic_prompt
 from llama_index.core.base.llms.types import (
@@ -34,9 +35,29 @@ from llama_index.core.tools.types import BaseTool
 from llama_index.core.types import PydanticProgramMode
 from llama_index.llms.localllm import facts as known
 from llama_index.llms.localllm.messages import late_system_as_user, says_late, to_openai
-from llama_index.llms.localllm.options import SAMPLING, adapters, is_bound, plain, require_known, require_sound, usual
+from llama_index.llms.localllm.options import (
+    SAMPLING,
+    adapters,
+    is_bound,
+    plain,
+    require_known,
+    require_sound,
+    usual,
+    with_plain_tools,
+)
 from llama_index.llms.localllm.responses import text, whole
-from llama_index.llms.localllm.streams import agrow, agrow_object, agrow_text, grow, grow_object, grow_text
+from llama_index.llms.localllm.streams import (
+    agrow,
+    agrow_object,
+    agrow_text,
+    astream_told,
+    awith_work,
+    grow,
+    grow_object,
+    grow_text,
+    stream_told,
+    with_work,
+)
 from llama_index.llms.localllm.structured import Model, ended, parsed, started, with_schema
 from llama_index.llms.localllm.tools import calls_of, tools_to_openai
 from llama_index_instrumentation import get_dispatcher
@@ -53,7 +74,9 @@ from pydantic import (
 )
 
 from localllm import ControlVector, LocalModel, Lora, asking
+from localllm.chat.constraints.loosening import loosened
 from localllm.chat.prompt import ChatOptions
+from localllm.chat.texts import require_text
 from localllm.engine import checks
 from localllm.errors import InvalidRequestError, TemplateError
 from localllm.offloop import in_thread, in_turn
@@ -125,12 +148,13 @@ class LocalLLM(FunctionCallingLLM):
     _local_made_with: tuple[Any, ...] = PrivateAttr(default=())
     _facts: known.Facts | None = PrivateAttr(default=None)
 
-    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
+    # A model that is missing may have been given by another class's name for it, and then the error tells ours.
+    def __init__(self, model: str | os.PathLike[str] | None = None, **options: Any) -> None:
         for name, values in _UNUSED.items():
             if not any(options.get(name) is value for value in values):
                 raise InvalidRequestError(f"{name}: the model's own chat template is used; give another one as chat_template")
         require_known(options, type(self).model_fields)
-        super().__init__(model=checks.path("model", model), **with_key(options))
+        super().__init__(model=checks.path("model", model), **with_plain_tools(with_key(options)))
         # Wrong values are errors here, and not at the first call.
         require_sound(self.chat_options)
         asking.request((0,), self._options({}))
@@ -256,6 +280,16 @@ class LocalLLM(FunctionCallingLLM):
         own = self._own(("max_tokens", "stop"))
         return {**own, **kwargs} if "sampling" in kwargs else {**self.sampling, **self._own(SAMPLING), **own, **kwargs}
 
+    @staticmethod
+    def _ended(options: dict[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Options of a call without the stops of the LLM where an answer has to be something."""
+        spoils = "stop" not in kwargs and is_bound(options)
+        return {name: value for name, value in options.items() if not spoils or name != "stop"}
+
+    def _continued(self, prompt: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of localllm's `complete`."""
+        return {"prompt": prompt, **self._ended(self._options(kwargs), kwargs)}
+
     def _asked(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Messages and options for localllm; reads the header, and documents in messages."""
         self._known_facts()
@@ -265,8 +299,7 @@ class LocalLLM(FunctionCallingLLM):
             options["tools"] = tools_to_openai(options["tools"])
         else:
             options.pop("tools", None)
-        if "stop" not in kwargs and is_bound(options):
-            options.pop("stop", None)
+        options = self._ended(options, kwargs)
         if says_late(asked):
             # Agents end with such a message, which many templates refuse.
             told = {name: value for name, value in options.items() if name in ChatOptions.__dataclass_fields__}
@@ -289,7 +322,7 @@ class LocalLLM(FunctionCallingLLM):
         """Answers messages; options as of the class. Raises what `LocalModel.chat` raises."""
         return self._chat(messages, **kwargs)
 
-    @llm_chat_callback()
+    @stream_told(llm_chat_callback())
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """Like `chat`, in steps: each item is the message so far and, as `delta`, what was added. Closing it stops the work."""
         return self._stream_chat(messages, **kwargs)
@@ -299,7 +332,7 @@ class LocalLLM(FunctionCallingLLM):
         """Like `chat`, for coroutines; cancelling the task stops the work."""
         return await self._achat(messages, **kwargs)
 
-    @llm_chat_callback()
+    @astream_told(llm_chat_callback())
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
         """Like `stream_chat`, for coroutines."""
         return await self._astream_chat(messages, **kwargs)
@@ -332,29 +365,31 @@ class LocalLLM(FunctionCallingLLM):
             What `LocalModel.chat` or `LocalModel.complete` raise.
         """
         if not formatted:
-            return chat_to_completion_decorator(self._chat)(prompt, **kwargs)
-        return text(self.local_model.complete(prompt, **self._options(kwargs)), self.model)
+            return chat_to_completion_decorator(self._chat)(_text(prompt), **kwargs)
+        return text(self.local_model.complete(**self._continued(prompt, kwargs)), self.model)
 
-    @llm_completion_callback()
+    @stream_told(llm_completion_callback())
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         """Like `complete`, in steps, as `stream_chat`."""
         if not formatted:
-            return stream_chat_to_completion_decorator(self._stream_chat)(prompt, **kwargs)
-        return grow_text(self.local_model.stream_complete(prompt, **self._options(kwargs)), self.model)
+            chat = self._stream_chat(prompt_to_messages(_text(prompt)), **kwargs)
+            return with_work(stream_chat_response_to_completion_response(chat), chat)
+        return grow_text(self.local_model.stream_complete(**self._continued(prompt, kwargs)), self.model)
 
     @llm_completion_callback()
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Like `complete`, for coroutines."""
         if not formatted:
-            return await achat_to_completion_decorator(self._achat)(prompt, **kwargs)
-        return text(await self.local_model.acomplete(prompt, **self._options(kwargs)), self.model)
+            return await achat_to_completion_decorator(self._achat)(_text(prompt), **kwargs)
+        return text(await self.local_model.acomplete(**self._continued(prompt, kwargs)), self.model)
 
-    @llm_completion_callback()
+    @astream_told(llm_completion_callback())
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
         """Like `stream_complete`, for coroutines."""
         if not formatted:
-            return await astream_chat_to_completion_decorator(self._astream_chat)(prompt, **kwargs)
-        return agrow_text(self.local_model.astream_complete(prompt, **self._options(kwargs)), self.model)
+            chat = await self._astream_chat(prompt_to_messages(_text(prompt)), **kwargs)
+            return awith_work(astream_chat_response_to_completion_response(chat), chat)
+        return agrow_text(self.local_model.astream_complete(**self._continued(prompt, kwargs)), self.model)
 
     # ---- tools
 
@@ -474,4 +509,11 @@ class LocalLLM(FunctionCallingLLM):
         schema = output_cls.model_json_schema()
         if self.schema_in_prompt:
             messages = with_schema(messages, schema)
-        return messages, {**(llm_kwargs or {}), "json_schema": schema}
+        return messages, {**(llm_kwargs or {}), "json_schema": loosened(schema)}
+
+
+def _text(prompt: Any) -> str:
+    # LlamaIndex makes an empty message of what is no text.
+    require_text("prompt", prompt)
+    text: str = prompt
+    return text

@@ -79,9 +79,23 @@ def usual(options: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]
     return {name: value for name, value in options.items() if name not in left_out}
 
 
+def with_plain_tools(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of an LLM with those tools of all chats that are LlamaIndex's in OpenAI's form, which JSON has and pickle takes.
+
+    Raises:
+        InvalidRequestError: They are no list.
+    """
+    chat = options.get("chat_options")
+    if not isinstance(chat, Mapping) or chat.get("tools") is None:
+        return dict(options)
+    return {**options, "chat_options": {**chat, "tools": tools_to_openai(chat["tools"])}}
+
+
 def is_bound(options: Mapping[str, Any]) -> bool:
-    """Whether the options of a chat say what its answer has to be: a stop within it would spoil it."""
+    """Whether the options of a call say what its answer has to be: a stop within it would spoil it."""
     if options.get("tools") and options.get("tool_choice") not in (None, False, "auto", "none"):
+        return True
+    if getattr(options.get("sampling"), "grammar", ""):
         return True
     is_text = options.get("response_format") in ("text", {"type": "text"})
     return any(options.get(name) is not None for name in CONSTRAINTS if name != "response_format" or not is_text)
@@ -94,11 +108,10 @@ def require_sound(options: Mapping[str, Any]) -> None:
         InvalidRequestError: One is not.
         GrammarError: A schema or pattern cannot be expressed.
     """
-    tools = {"tools": tools_to_openai(options["tools"])} if options.get("tools") is not None else {}
-    (fields,) = split({**options, **tools}, ChatOptions)
+    (fields,) = split(options, ChatOptions)
     checked = ChatOptions(**fields)
     checked.constraint({})
-    if tools:
+    if options.get("tools") is not None:
         checked.checked_tools({})
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import aclosing, closing
+from typing import Any, ParamSpec, TypeVar
 
 from llama_index.core.base.llms.types import (
     ChatResponseAsyncGen,
@@ -15,6 +18,66 @@ from llama_index.llms.localllm.responses import Growing, text_so_far
 from llama_index.llms.localllm.structured import GrowingObject, Model, ended, progressed
 
 from localllm import ChatDelta, Delta, Finished
+
+P = ParamSpec("P")
+Item = TypeVar("Item")
+Stream = Callable[P, Generator[Item, None, None]]
+AStream = Callable[P, Coroutine[Any, Any, AsyncGenerator[Item, None]]]
+
+
+def stream_told(tell: Callable[[Any], Any]) -> Callable[[Stream[P, Item]], Stream[P, Item]]:
+    """A decorator as `tell`, one of LlamaIndex's callbacks, for a method that gives a stream: what closes that stops the work.
+
+    LlamaIndex's generator, which goes round the method's, does not close it. Python does when nobody holds it any more, but a
+    handler that keeps what it is told (a LlamaDebugHandler, say) keeps the exception of the closing, and with it the stream.
+    """
+
+    def decorate(method: Stream[P, Item]) -> Stream[P, Item]:
+        @functools.wraps(method)
+        def told(*args: P.args, **kwargs: P.kwargs) -> Generator[Item, None, None]:
+            begun: list[Generator[Item, None, None]] = []
+
+            def begin(*args: P.args, **kwargs: P.kwargs) -> Generator[Item, None, None]:
+                begun.append(method(*args, **kwargs))
+                return begun[0]
+
+            return with_work(tell(begin)(*args, **kwargs), begun[0])
+
+        return told
+
+    return decorate
+
+
+def astream_told(tell: Callable[[Any], Any]) -> Callable[[AStream[P, Item]], AStream[P, Item]]:
+    """Like `stream_told`, for coroutines."""
+
+    def decorate(method: AStream[P, Item]) -> AStream[P, Item]:
+        @functools.wraps(method)
+        async def told(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Item, None]:
+            begun: list[AsyncGenerator[Item, None]] = []
+
+            async def begin(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Item, None]:
+                begun.append(await method(*args, **kwargs))
+                return begun[0]
+
+            return awith_work(await tell(begin)(*args, **kwargs), begun[0])
+
+        return told
+
+    return decorate
+
+
+def with_work(told: Generator[Item, None, None], work: Generator[Any, None, None]) -> Generator[Item, None, None]:
+    """A stream that is made of another, which closing it closes too."""
+    with closing(work):
+        yield from told
+
+
+async def awith_work(told: AsyncGenerator[Item, None], work: AsyncGenerator[Any, None]) -> AsyncGenerator[Item, None]:
+    """Like `with_work`, for coroutines."""
+    async with aclosing(work), aclosing(told):
+        async for item in told:
+            yield item
 
 
 def grow(deltas: Generator[ChatDelta, None, None], model: str) -> ChatResponseGen:
@@ -68,6 +131,9 @@ def grow_object(responses: ChatResponseGen, output_cls: type[Model]) -> Generato
         for response in responses:
             if growing.add(response) and growing.now is not None:
                 yield progressed(growing.now)
+        # Of the class only now: the stream has told its end, and the tokens that it took, whatever becomes of the object.
+        if growing.end() and growing.now is not None:
+            yield progressed(growing.now)
         ended(growing.now)
     finally:
         responses.close()
@@ -80,6 +146,9 @@ async def agrow_object(responses: ChatResponseAsyncGen, output_cls: type[Model])
         async for response in responses:
             if growing.add(response) and growing.now is not None:
                 yield progressed(growing.now)
+        # Of the class only now: the stream has told its end, and the tokens that it took, whatever becomes of the object.
+        if growing.end() and growing.now is not None:
+            yield progressed(growing.now)
         ended(growing.now)
     finally:
         await responses.aclose()

@@ -16,7 +16,10 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.llms.localllm.errors import CutAnswerError
 from llama_index.llms.localllm.partial import PartialJson
 from llama_index_instrumentation import get_dispatcher
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
+
+from localllm.errors import InvalidRequestError
 
 Model = TypeVar("Model", bound=BaseModel)
 T = TypeVar("T")
@@ -85,23 +88,31 @@ class GrowingObject(Generic[Model]):
     def __init__(self, output_cls: type[Model]) -> None:
         self._output_cls = output_cls
         self._partial_cls = create_flexible_model(output_cls)
-        aliases = {field.alias: name for name, field in output_cls.model_fields.items() if field.alias}
+        aliases = {_written_as(name, field): name for name, field in output_cls.model_fields.items()}
         self._fields = {key: name for key, name in aliases.items() if key not in output_cls.model_fields}
         self._json = PartialJson()
+        self._last: ChatResponse | None = None
         self.now: Model | FlexibleModel | None = None
 
     def add(self, response: ChatResponse) -> bool:
         """Whether a response has made something new of it.
 
-        Until it satisfies its class it is an object that has the fields which were written, and None for the others. With the
-        last response it is of the class.
-
-        Raises:
-            As `parsed`, with the last response.
+        Until it satisfies its class it is an object that has the fields which were written, and None for the others.
         """
         self._json.add(response.delta or "")
+        self._last = response
         is_last = response.raw is not None and response.raw["choices"][0]["finish_reason"]
-        now = parsed(response, self._output_cls) if is_last else self._so_far()
+        return not is_last and self._is_new(self._so_far())
+
+    def end(self) -> bool:
+        """Whether that there are no more responses has made something new of it: now it is of the class.
+
+        Raises:
+            As `parsed`.
+        """
+        return self._last is not None and self._is_new(parsed(self._last, self._output_cls))
+
+    def _is_new(self, now: Model | FlexibleModel | None) -> bool:
         if now is None or now == self.now:
             return False
         self.now = now
@@ -123,8 +134,21 @@ class GrowingObject(Generic[Model]):
         return self._partial_cls.model_validate({self._fields.get(key, key): each for key, each in value.items()})
 
 
+def _written_as(name: str, field: FieldInfo) -> str:
+    """What a field is called in its class's schema: a path into what is written has no name there, and is passed over."""
+    given = field.validation_alias
+    choices = given.choices if isinstance(given, AliasChoices) else [given]
+    return next((choice for choice in choices if isinstance(choice, str)), name)
+
+
 def started(output_cls: type[BaseModel], prompt: PromptTemplate, prompt_args: dict[str, Any]) -> None:
-    """Tells those that listen that an object is asked for."""
+    """Tells those that listen that an object is asked for.
+
+    Raises:
+        InvalidRequestError: It would be of no pydantic class.
+    """
+    if not isinstance(output_cls, type(BaseModel)):
+        raise InvalidRequestError(f"output_cls: must be a pydantic class, not {output_cls!r}")
     event = LLMStructuredPredictStartEvent(output_cls=output_cls, template=prompt, template_args=prompt_args)
     dispatcher.event(event)
 

@@ -13,6 +13,7 @@ from llama_index.core.tools.types import BaseTool
 from llama_index.llms.localllm.errors import NoToolCallError
 from llama_index.llms.localllm.partial import PartialJson
 
+from localllm.chat.constraints.loosening import loosened
 from localllm.chat.texts import json_object
 from localllm.errors import InvalidRequestError
 
@@ -33,7 +34,9 @@ def tools_to_openai(tools: Any) -> list[Any]:
 def _openai_tool(tool: BaseTool) -> dict[str, Any]:
     # LlamaIndex puts other characters in place of what OpenAI's servers refuse in a name, and would not find the tool by that.
     made = tool.metadata.to_openai_tool(skip_length_check=True)
-    return {**made, "function": {**made["function"], "name": tool.metadata.get_name()}}
+    # What a grammar cannot express of a class (a set's items, say) is for the tool to check, as with all other LLMs.
+    parameters = loosened(made["function"].get("parameters"))
+    return {**made, "function": {**made["function"], "name": tool.metadata.get_name(), "parameters": parameters}}
 
 
 def calls_of(response: ChatResponse, error_on_none: bool) -> list[ToolSelection]:

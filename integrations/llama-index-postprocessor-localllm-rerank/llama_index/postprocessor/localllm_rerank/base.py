@@ -94,7 +94,7 @@ class LocalLLMRerank(BaseNodePostprocessor):
             self._local.close()
 
     def _postprocess_nodes(self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None) -> list[NodeWithScore]:
-        query = _query(query_bundle)
+        query, nodes = _query(query_bundle), list(nodes)
         if not nodes:
             return []
         with self._told(nodes, query) as result:
@@ -104,7 +104,7 @@ class LocalLLMRerank(BaseNodePostprocessor):
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        query = _query(query_bundle)
+        query, nodes = _query(query_bundle), list(nodes)
         if not nodes:
             return []
         with self._told(nodes, query) as result:
@@ -142,6 +142,8 @@ class LocalLLMRerank(BaseNodePostprocessor):
 def _query(bundle: QueryBundle | None) -> str:
     if bundle is None:
         raise InvalidRequestError("query_bundle: missing; nodes are ranked by their relevance to a query")
+    if not isinstance(bundle, QueryBundle):
+        raise InvalidRequestError(f"query_bundle: must be a QueryBundle, not {type(bundle).__name__}; query_str takes a text")
     return bundle.query_str
 
 
@@ -152,5 +154,5 @@ def _texts(nodes: list[NodeWithScore]) -> list[str]:
 def _with_retrieval_score(node: NodeWithScore) -> BaseNode:
     """A copy of a node with its score in the metadata, though not in the texts that are made of them."""
     names = ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
-    hidden = {name: [*getattr(node.node, name), "retrieval_score"] for name in names}
+    hidden = {name: list(dict.fromkeys([*getattr(node.node, name), "retrieval_score"])) for name in names}
     return node.node.model_copy(update={"metadata": {**node.node.metadata, "retrieval_score": node.score}, **hidden})
