@@ -6,8 +6,6 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from localllm.errors import InvalidRequestError
 
 DIGEST_BYTES = 32
@@ -28,6 +26,8 @@ class Image:
     digest: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        import numpy as np  # a model that is shown nothing does without
+
         pixels = self.pixels
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
             raise InvalidRequestError(f"image: {pixels.dtype} {pixels.shape} is no uint8 array [height, width, 3]")
@@ -60,6 +60,8 @@ class Audio:
     digest: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        import numpy as np
+
         samples = self.samples
         if samples.dtype != np.float32 or samples.ndim != 1 or not len(samples):
             raise InvalidRequestError(f"audio: {samples.dtype} {samples.shape} is no float32 array [n_samples]")
