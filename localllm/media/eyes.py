@@ -35,16 +35,17 @@ class Eyes:
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder.
+        """The encoder; something was looked at, so there is one."""
+        assert self._encoder is not None
+        return self._encoder
 
-        Raises:
-            UnsupportedModelError: The model has no projector.
-        """
+    def _opened(self, where: str) -> Encoder:
         if self._encoder is None:
             self._encoder = self._open()
         if self._encoder is None:
-            raise UnsupportedModelError(
-                f"{self._name}: takes only text, as it has no projector; name its file with mmproj=..., or take a model with one"
+            raise InvalidRequestError(
+                f"{where}: {self._name} takes only text, as it has no projector; name its file with mmproj=..., or take a model "
+                "with one"
             )
         return self._encoder
 
@@ -67,6 +68,7 @@ class Eyes:
             raise InvalidRequestError(
                 f"{where}: only parts of type {', '.join(_KINDS)} and text are understood, not {part.get('type')!r}"
             )
+        self._opened(where)
         if kind == "video":
             self._require(where, "pictures", self.encoder.projector.has_images)
             return self._video(where, part)
