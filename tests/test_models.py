@@ -185,7 +185,7 @@ CARELESS = [
     ("tokenize", ("\ud800",), {}),
     ("count_tokens", ("\ud800",), {}),
     ("complete", ("x",), {"grammar": "\ud800"}),
-    ("complete", ("x",), {"logit_bias": {"5": 1}}),
+    ("complete", ("x",), {"logit_bias": {"five": 1}}),
     ("complete", ("x",), {"logit_bias": 5}),
     ("chat", (None,), {}),
     ("chat", ("hello",), {}),
