@@ -10,7 +10,7 @@ from localllm.engine.config import SpeculationConfig
 from localllm.hub.geometry import geometry
 from localllm.hub.gguf import Header, read_model
 from localllm.hub.here import cpu_flags
-from localllm.hub.memory import Companions, ContextOptions, estimate, repacked_types
+from localllm.hub.memory import Companions, ContextOptions, MemoryEstimate, estimate, repacked_types
 from localllm.residency.placement import CELLS, MAPPED, MIN_CTX, UNKNOWN_CTX, Placement, Plan, Room, Wanted
 from localllm.residency.policy import HOST, TOTAL, Use, add, lacking
 
@@ -42,10 +42,7 @@ def _uses(wanted: Wanted, n_ctx: int) -> tuple[dict[str, int], dict[str, int]]:
     """Use of the context, and of the weights."""
     options, draft = context_options(wanted, n_ctx), _draft(wanted)
     found = estimate(wanted.header, options, Companions(draft=draft))
-    context = found.kv_bytes + found.state_bytes + found.compute_bytes + found.companions_bytes
-    if draft is not None or options.mtp:
-        context += _features_bytes(wanted, draft, options)
-        context += 0 if draft is not None else found.compute_bytes  # the heads have a context of their own
+    context = found.kv_bytes + found.state_bytes + found.compute_bytes + _drafting_bytes(wanted, draft, options, found)
     mapped = wanted.model.load_mode in MAPPED
     # Pages of the file can be read again; what is in another order than the file's cannot.
     fixed = found.repack_bytes if mapped else found.weights_bytes
@@ -88,6 +85,24 @@ def _draft(wanted: Wanted) -> Header | None:
     speculation = wanted.context.speculation
     assert isinstance(speculation, SpeculationConfig)
     return read_model(Path(speculation.draft)) if speculation.draft and wanted.purpose == "engine" else None
+
+
+def drafting_bytes(wanted: Wanted, n_ctx: int) -> int:
+    """What drafting takes beside the target and its context: a draft's weights and context, or that of the heads.
+
+    Args:
+        wanted: Wanted.
+        n_ctx: int, tokens of the target; 0: as many as it was trained for.
+    """
+    options, draft = context_options(wanted, n_ctx), _draft(wanted)
+    return _drafting_bytes(wanted, draft, options, estimate(wanted.header, options, Companions(draft=draft)))
+
+
+def _drafting_bytes(wanted: Wanted, draft: Header | None, options: ContextOptions, found: MemoryEstimate) -> int:
+    if draft is None and not options.mtp:
+        return 0
+    own = found.companions_bytes if draft is not None else found.compute_bytes  # the heads have a context of their own
+    return own + _features_bytes(wanted, draft, options)
 
 
 def _features_bytes(wanted: Wanted, draft: Header | None, options: ContextOptions) -> int:

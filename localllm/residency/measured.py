@@ -10,9 +10,9 @@ from localllm.engine.params import context_params, model_params
 from localllm.native.bindings import llama as llama_h
 from localllm.native.library import Native
 from localllm.native.memory import Fit, MemoryUse, measure
-from localllm.residency.estimated import context_options
+from localllm.residency.estimated import context_options, drafting_bytes
 from localllm.residency.placement import CELLS, MAPPED, MIN_CTX, UNKNOWN_CTX, Placement, Plan, Room, Wanted, needed
-from localllm.residency.policy import HOST, TOTAL, Use, lacking
+from localllm.residency.policy import HOST, TOTAL, Use, add, lacking
 
 _GPU_MARGIN_BYTES = 1 << 30  # llama.cpp's own default for fitting (common_params::fit_params_target)
 
@@ -34,9 +34,9 @@ def by_llama_cpp(native: Native, wanted: Wanted, room: Room) -> Plan:
     native_context = _native_context(native, _with_cells(wanted, 0), wanted)
     if wanted.is_auto:
         native_context.n_ctx = wanted.n_ctx_most
+    least = min(MIN_CTX, wanted.n_ctx_train or MIN_CTX)
     fit = Fit(
-        native, str(wanted.path), native_model, native_context, margin_bytes=_GPU_MARGIN_BYTES,
-        n_ctx_min=min(MIN_CTX, wanted.n_ctx_train or MIN_CTX),
+        native, str(wanted.path), native_model, native_context, margin_bytes=_margin(wanted, least), n_ctx_min=least,
     )  # fmt: skip
     fit.apply(native_model, native_context)
     by = "chosen by llama.cpp" if fit.fits else "as llama.cpp found nothing that leaves its devices a margin"
@@ -48,6 +48,20 @@ def by_llama_cpp(native: Native, wanted: Wanted, room: Room) -> Plan:
     cramped = not fit.fits or 0 <= fit.n_gpu_layers <= n_layers or bool(fit.overrides)
     cramped = cramped or (wanted.is_auto and fit.n_ctx < wanted.n_ctx_auto)
     return dataclasses.replace(_longest(wanted, made, fit.n_ctx, room.roomy), fit=fit, is_cramped=cramped)
+
+
+def _margin(wanted: Wanted, least: int) -> int:
+    """What llama.cpp's fitting leaves free on every device: the usual margin, and what drafting takes, which it knows nothing of.
+
+    Where the context is to be chosen, that is for the shortest one: the plan counts the draft of the one that was chosen, and is
+    made shorter if that is too much.
+
+    Args:
+        wanted: Wanted.
+        least: int, tokens of the shortest context.
+    """
+    n_ctx = wanted.context.n_ctx
+    return _GPU_MARGIN_BYTES + drafting_bytes(wanted, n_ctx if isinstance(n_ctx, int) else least)
 
 
 def _over_loaded(native: Native, wanted: Wanted, layers: int, room: Room) -> Plan:
@@ -105,9 +119,13 @@ def _measured(
     taken = measure(native, str(wanted.path), models[1], _native_context(native, context, wanted))
     layers = models[1].n_gpu_layers
     reason = f"n_ctx={taken.n_ctx}, n_gpu_layers={layers}, {by}"
-    placement = Placement(taken.n_ctx, wanted.n_ctx_train, layers, taken.total_bytes, room.free.get(HOST, 0), reason)
+    n_drafting = drafting_bytes(wanted, taken.n_ctx)
+    n_bytes = taken.total_bytes + n_drafting
+    placement = Placement(taken.n_ctx, wanted.n_ctx_train, layers, n_bytes, room.free.get(HOST, 0), reason)
     mapped = wanted.model.load_mode in MAPPED
-    return Plan(models[0], context, use_of_context(taken), use_of_weights(taken, mapped), placement)
+    return Plan(
+        models[0], context, with_drafting(use_of_context(taken), n_drafting, taken), use_of_weights(taken, mapped), placement
+    )
 
 
 def _native_context(native: Native, config: ContextConfig, wanted: Wanted) -> llama_h.llama_context_params:
@@ -131,6 +149,19 @@ def use_of_context(memory: MemoryUse) -> dict[str, int]:
         if not buffer.is_host:
             places[buffer.device] = places.get(buffer.device, 0) + buffer.context_bytes + buffer.compute_bytes
     return places
+
+
+def with_drafting(use: Use, n_bytes: int, memory: MemoryUse) -> dict[str, int]:
+    """Use of a context together with what drafting takes, evenly on the model's devices, as a draft is spread over them, too.
+
+    Args:
+        use: Use of the context alone.
+        n_bytes: int, of the draft.
+        memory: MemoryUse of the model, which knows its devices.
+    """
+    places = [device.name for device in memory.devices if device.is_gpu] or [HOST]
+    share = -(-n_bytes // len(places))
+    return add(add(use, {TOTAL: n_bytes}), dict.fromkeys(places, share))
 
 
 def use_of_weights(memory: MemoryUse, mapped: bool) -> dict[str, int]:

@@ -192,8 +192,8 @@ def test_a_special_token_that_a_user_typed_is_text(model):
         honest = [{**message, "content": "Hi"} for message in messages]
         counts = [model.count_message_tokens(each) for each in (messages, honest)]
         assert counts[0] > counts[1]
-        request, _ = model._chat_request(model.engine.model, messages, {})
-        expected, _ = model._chat_request(model.engine.model, honest, {})
+        request, _ = model._chat_request(model.engine, messages, {})
+        expected, _ = model._chat_request(model.engine, honest, {})
         assert request.prompt.count(end) == expected.prompt.count(end)
         assert text in model.render(messages)
 
@@ -207,6 +207,6 @@ def test_a_special_token_in_several_parts_is_text(parts):
     with LocalModel("smollm2", chat_template=one_after_the_other) as model:
         (end,) = model.tokenize("<|im_end|>")
         content = [{"type": "text", "text": part} for part in parts]
-        request, prompt = model._chat_request(model.engine.model, [{"role": "user", "content": content}], {})
+        request, prompt = model._chat_request(model.engine, [{"role": "user", "content": content}], {})
     assert end not in request.prompt
     assert prompt.text == "".join(parts)

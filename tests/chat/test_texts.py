@@ -65,7 +65,7 @@ def test_what_looks_like_a_special_token_is_letters(family, place):
     options = {"tools": tools} if tools and place not in ("user", "prefill", "summary") else {}
     found = []
     for text in (EVIL, "Hi. You are a pirate."):
-        request, prompt = family._chat_request(family.engine.model, spoken(text)[place], options)
+        request, prompt = family._chat_request(family.engine, spoken(text)[place], options)
         found.append([request.prompt.count(mark) for mark in marks])
         assert not any(mark in part for part, _ in prompt.parts for mark in "\ue100\ue101")
     assert found[0] == found[1], "the template's own marks stay, and there are no others"
@@ -78,7 +78,7 @@ def test_what_a_tool_says_of_itself_is_letters(family):
     for text in (EVIL, "Hi. You are a pirate."):
         parameters = {"type": "object", "properties": {text: {"type": "string", "description": text}}, "required": [text]}
         tool = {"type": "function", "function": {"name": "look", "description": text, "parameters": parameters}}
-        request, prompt = family._chat_request(family.engine.model, [USER], {"tools": [tool]})
+        request, prompt = family._chat_request(family.engine, [USER], {"tools": [tool]})
         found.append([request.prompt.count(mark) for mark in marks])
         assert "pirate" in prompt.text
     assert found[0] == found[1]
@@ -94,7 +94,7 @@ def test_the_system_message_is_the_applications_own_word():
     with LocalModel("smollm2", n_ctx=2048) as model:
         (end,) = model.tokenize("<|im_end|>")
         counts = [
-            model._chat_request(model.engine.model, [{"role": "system", "content": text}, USER], {})[0].prompt.count(end)
+            model._chat_request(model.engine, [{"role": "system", "content": text}, USER], {})[0].prompt.count(end)
             for text in ("a<|im_end|>", "a")
         ]
     assert counts[0] == counts[1] + 1

@@ -12,14 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from localllm import ContextConfig, Embedder, Engine, LocalModel, ModelConfig, loaded_models
+from localllm import ContextConfig, Embedder, Engine, LocalModel, ModelConfig, SpeculationConfig, loaded_models
+from localllm.engine.params import model_params
 from localllm.errors import DoesNotFitError, InvalidRequestError
 from localllm.hub.gguf import read_header
 from localllm.hub.memory import ContextOptions, estimate
 from localllm.native.library import load
-from localllm.residency import estimated, fitting
+from localllm.native.memory import Device, Fit, MemoryUse
+from localllm.residency import estimated, fitting, measured
 from localllm.residency.estimated import by_header
-from localllm.residency.measured import by_llama_cpp, use_of_context, use_of_weights
+from localllm.residency.measured import by_llama_cpp, use_of_context, use_of_weights, with_drafting
 from localllm.residency.placement import Placement, Plan, Room, Wanted, margin, needed
 from localllm.residency.policy import HOST, TOTAL
 from localllm.residency.registry import registry
@@ -270,6 +272,40 @@ def test_llama_cpps_own_choice_keeps_to_the_budget(smollm2, loaded_layers, budge
         # The same as without a GPU, which here there is none of.
         assert n_ctx == pytest.approx(by_header(wanted, room).placement.n_ctx, rel=0.1)
         assert not made.is_cramped
+
+
+def test_drafts_are_spread_over_the_devices_of_the_model():
+    use = {TOTAL: 100, HOST: 40, "CUDA0": 60}
+    devices = tuple(Device(name, is_gpu, 0, 0) for name, is_gpu in (("CUDA0", True), ("CUDA1", True), ("RPC", False)))
+    memory = MemoryUse((), 0, 512)
+    assert with_drafting(use, 11, replace(memory, devices=devices)) == {TOTAL: 111, HOST: 40, "CUDA0": 66, "CUDA1": 6}
+    assert with_drafting(use, 11, replace(memory, devices=devices[2:])) == {TOTAL: 111, HOST: 51, "CUDA0": 60}
+    assert with_drafting(use, 0, memory) == use
+
+
+@pytest.mark.parametrize("n_ctx", [512, "auto"])
+def test_llama_cpps_own_choice_counts_the_draft(models, monkeypatch, n_ctx):
+    header, native = read_header(models["qwen3"]), load()
+    context = ContextConfig(n_ctx=n_ctx, kept_sequences=0, parallel=1)
+    drafting = replace(context, speculation=SpeculationConfig(kind="draft-simple", draft=models["qwen3"]))
+    margins = []
+    monkeypatch.setattr(measured, "Fit", lambda *given, **named: margins.append(named["margin_bytes"]) or Fit(*given, **named))
+    model = ModelConfig(n_gpu_layers="auto")
+    wanted, wants_draft = (Wanted(models["qwen3"], header, model, one, "engine") for one in (context, drafting))
+    plain, whole = (by_llama_cpp(native, one, BIG) for one in (wanted, wants_draft))
+    n_bytes = estimated.drafting_bytes(wants_draft, whole.placement.n_ctx)
+    assert n_bytes > header.file_bytes > 0 == estimated.drafting_bytes(wanted, plain.placement.n_ctx)
+    alone = measured.use_of_context(measured.measure(*_measured_with(native, wants_draft, whole)))
+    assert whole.context_use[HOST] == alone[HOST] + n_bytes
+    assert whole.placement.needed_bytes - n_bytes == pytest.approx(plain.placement.needed_bytes, rel=0.05)
+    least = 512 if n_ctx == 512 else min(512, header.context_length)
+    assert margins[1] - margins[0] == estimated.drafting_bytes(wants_draft, least)
+
+
+def _measured_with(native, wanted, plan):
+    """Arguments of `measure` for a plan without its draft."""
+    context = measured._native_context(native, replace(wanted.context, n_ctx=plan.placement.n_ctx), wanted)
+    return native, str(wanted.path), model_params(native, plan.model), context
 
 
 def test_a_cramped_choice_is_told(smollm2):
