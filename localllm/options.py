@@ -63,6 +63,7 @@ _RUNNING = frozenset({
     "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "load_mode", "check_tensors", "use_extra_buffers",
     "parallel", "n_batch", "n_ubatch", "n_threads", "n_threads_batch", "flash_attention", "offload_kqv", "op_offload", "swa_full",
     "max_queue", "prefix_cache", "cache_ram_bytes", "cache_dir", "cache_disk_bytes", "cache_read_only", "kept_sequences",
+    "mmproj_gpu", "media_batch_tokens", "media_ram_bytes", "media_disk_bytes", "media_limits",
     "speculation", "keep_alive", "pinned", "check_memory", "offline", "token",
 })  # fmt: skip
 

@@ -45,6 +45,22 @@ def projector_for(path: Path, header: Header) -> Path | None:
     return min(fitting, key=lambda one: (-len(called[one]), _precision(names[one].quant), one.name), default=None)
 
 
+def modalities(path: Path, header: Header, mmproj: str | None) -> frozenset[str]:
+    """What a model takes besides text ("image", "audio"), by the header of its projector; nothing is fetched.
+
+    Args:
+        path, header: of the model.
+        mmproj: str, as of ProjectorConfig.
+    """
+    if mmproj is None:
+        return frozenset()
+    found = projector_for(path, header) if mmproj == "auto" else Path(mmproj).expanduser()
+    try:
+        return read_model(found).modalities - {"speech"} if found is not None and found.is_file() else frozenset()
+    except LocalLLMError:  # says why when it is to be used
+        return frozenset()
+
+
 def _words(base: str) -> tuple[str, ...]:
     """What a name says of the model."""
     return tuple(word for word in re.split(r"[-._\s]+", base.lower()) if word not in ("", "mmproj", "model"))

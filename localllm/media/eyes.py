@@ -56,14 +56,14 @@ class Eyes:
             where: str, its place, for messages.
             part: OpenAI's "image_url", "input_audio" and "file"; or "image", "audio", "video" and "file" with the source under
                 the name of the type, or as "url", "path" or "base64". A video may also be a list of pictures as "frames", with
-                their times as "seconds".
+                their times as "seconds". A "where" names its place in what it was made of.
 
         Raises:
             InvalidRequestError: It is of no kind that is known, or names no source, or several.
             MediaError: The source cannot be read, is not what it seems, or exceeds a limit.
             UnsupportedModelError: The model takes no such thing.
         """
-        kind = _KINDS.get(str(part.get("type")))
+        kind, where = _KINDS.get(str(part.get("type"))), str(part.get("where") or where)
         if kind is None:
             raise InvalidRequestError(
                 f"{where}: only parts of type {', '.join(_KINDS)} and text are understood, not {part.get('type')!r}"

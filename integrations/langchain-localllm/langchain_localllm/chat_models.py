@@ -21,6 +21,7 @@ from langchain_localllm.profiles import adapter_identities, profile_of
 from langchain_localllm.tools import chosen_tool, openai_tools
 from langchain_localllm.version import __version__
 from localllm import ContextConfig, LocalModel
+from localllm.media.limits import MediaLimits
 
 
 class ChatLocalLLM(BaseChatModel):
@@ -209,7 +210,15 @@ class ChatLocalLLM(BaseChatModel):
     def _resolve_model_profile(self) -> ModelProfile | None:
         made = options.loading(self)
         n_ctx = made.get("n_ctx", ContextConfig.n_ctx)
-        return profile_of(self.model, n_ctx=n_ctx, max_tokens=self.max_tokens, template=self.chat_template)
+        limits = made.get("media_limits") or MediaLimits()
+        return profile_of(
+            self.model,
+            n_ctx=n_ctx,
+            max_tokens=self.max_tokens,
+            template=self.chat_template,
+            mmproj=made.get("mmproj", "auto"),
+            urls=limits.allow_urls,
+        )
 
     def _combine_llm_outputs(self, llm_outputs: list[dict[str, Any] | None]) -> dict[str, Any]:
         return answers.added(llm_outputs)

@@ -144,13 +144,16 @@ def _article(kind: Kind) -> str:
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
-def require_none(media: Media) -> None:
-    """Raises InvalidRequestError, which names the block: the model takes text alone.
+def as_part(media: Media) -> dict[str, Any]:
+    """Media as a part of a message of localllm, which knows whether the model can take it, and within which limits.
 
-    A model that sees or hears has a projector beside it.
+    Raises:
+        InvalidRequestError: It is only named by the id that a provider's store gave it.
     """
-    shown = f"{_article(media.kind)} block" + (f" ({media.mime_type})" if media.mime_type else "")
-    raise InvalidRequestError(
-        f"{media.where}: {shown}, and this model takes text alone: it has no projector (mmproj). "
-        "Take a model that does, or leave the block out"
-    )
+    shown = f"{media.where}: {_article(media.kind)} block" + (f" ({media.mime_type})" if media.mime_type else "")
+    if media.file_id:
+        raise InvalidRequestError(
+            f"{shown} with the file_id {media.file_id!r}, which means nothing on this machine; give the content"
+        )
+    source = {"bytes": media.data} if media.data is not None else {"url": media.url}
+    return {"type": media.kind, "where": shown, **source}

@@ -16,7 +16,7 @@ from langchain_core.messages import (
 )
 
 from langchain_localllm.jsontext import written
-from langchain_localllm.media import media_of, require_none
+from langchain_localllm.media import as_part, media_of
 from localllm.errors import InvalidRequestError
 
 Message = dict[str, Any]
@@ -187,7 +187,8 @@ class _Walk:
             return
         for at, block in enumerate(content):
             self._take(block, f"{where}.content[{at}]")
-        self.content = self.parts if len(self.parts) > 1 else "".join(part["text"] for part in self.parts)
+        plain = len(self.parts) < 2 and all(part["type"] == "text" for part in self.parts)
+        self.content = "".join(part["text"] for part in self.parts) if plain else self.parts
 
     def _take(self, block: Any, where: str) -> None:
         if isinstance(block, str):
@@ -209,7 +210,7 @@ class _Walk:
         elif (media := media_of(block, where)) is not None:
             text = media.text
             if text is None:
-                require_none(media)
+                self.parts.append(as_part(media))
             else:
                 self._text(text)
         elif kind == "non_standard" and isinstance(block.get("value"), Mapping):
@@ -228,7 +229,8 @@ class _Walk:
             assert media is not None
             text = media.text
             if text is None:
-                require_none(media)
+                self.parts.append(as_part(media))
+                return
         if not isinstance(text, str):
             raise InvalidRequestError(f"{where}: a block of type {kind!r} without text")
         self._text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from langchain_core.language_models import ModelProfile
 from localllm import ControlVector, LocalModel, Lora
 from localllm.engine.steering import adapters
 from localllm.errors import LocalLLMError
+from localllm.hub.beside import modalities
 from localllm.hub.gguf import Header, read_header
 from localllm.hub.locate import locate
 
@@ -46,7 +48,9 @@ def adapter_identities(model: LocalModel, options: Mapping[str, Any]) -> list[tu
     return [file_identity(one.path) for one in (*loras, *controls)]
 
 
-def profile_of(reference: str, *, n_ctx: Any, max_tokens: int | None, template: str | None) -> ModelProfile | None:
+def profile_of(
+    reference: str, *, n_ctx: Any, max_tokens: int | None, template: str | None, mmproj: str | None = "auto", urls: bool = False
+) -> ModelProfile | None:
     """The profile of a model; None if its file is not on this machine, or cannot be read.
 
     Args:
@@ -54,6 +58,8 @@ def profile_of(reference: str, *, n_ctx: Any, max_tokens: int | None, template: 
         n_ctx: int or "auto", tokens of the context as it will be made; 0: what the model was trained for.
         max_tokens: int, most tokens of an answer, or None.
         template: str, Jinja text in place of the file's; or None.
+        mmproj: str, the projector, as LocalModel takes it.
+        urls: bool, whether pictures are fetched from addresses.
     """
     identity = file_identity(reference)
     if identity is None:
@@ -64,18 +70,20 @@ def profile_of(reference: str, *, n_ctx: Any, max_tokens: int | None, template: 
         return None
     trained = header.context_length
     limit = n_ctx if isinstance(n_ctx, int) and n_ctx else trained
+    seen = modalities(Path(identity[0]), header, mmproj)
+    images, pages = "image" in seen, "image" in seen and importlib.util.find_spec("pypdfium2") is not None
     thinks = bool(_THINKS.search(template if template and "{" in template else header.chat_template))
     profile: ModelProfile = {
         "name": header.name or reference,
         "open_weights": True,
         "text_inputs": True,
-        "image_inputs": False,
-        "image_url_inputs": False,
-        "pdf_inputs": False,
-        "audio_inputs": False,
-        "video_inputs": False,
-        "image_tool_message": False,
-        "pdf_tool_message": False,
+        "image_inputs": images,
+        "image_url_inputs": images and urls,
+        "pdf_inputs": pages,
+        "audio_inputs": "audio" in seen,
+        "video_inputs": images,
+        "image_tool_message": images,
+        "pdf_tool_message": pages,
         "text_outputs": True,
         "image_outputs": False,
         "audio_outputs": False,
@@ -85,7 +93,7 @@ def profile_of(reference: str, *, n_ctx: Any, max_tokens: int | None, template: 
         "tool_choice": True,
         "tool_call_streaming": True,
         "structured_output": True,
-        "attachment": False,
+        "attachment": bool(seen),
         "temperature": True,
     }
     if limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from llama_index.core.base.llms.types import (
     CitableBlock,
     CitationBlock,
     DocumentBlock,
+    ImageBlock,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -92,8 +94,7 @@ def test_a_result_is_told_the_name_of_its_call():
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (AudioBlock(audio=b"UklGRg==", format="wav"), r"messages\[0\]\.blocks\[1\]: AudioBlock: this model takes no audio"),
-        (VideoBlock(video=b"AAAA", video_mimetype="video/mp4"), r"blocks\[1\]: VideoBlock: this model takes no video"),
+        (ImageBlock(), r"messages\[0\]\.blocks\[1\]: ImageBlock: has neither data nor path nor url"),
         (DocumentBlock(data=b"JVBERg==", document_mimetype="application/pdf"), r"blocks\[1\]: DocumentBlock: application/pdf"),
         (DocumentBlock(data=b"/w==", document_mimetype="text/plain"), r"no UTF-8"),
     ],
@@ -101,6 +102,24 @@ def test_a_result_is_told_the_name_of_its_call():
 def test_blocks_that_are_no_text(block, message):
     with pytest.raises(InvalidRequestError, match=message):
         to_openai([ChatMessage(role="user", blocks=[TextBlock(text="x"), block])])
+
+
+@pytest.mark.parametrize(
+    ("block", "source"),
+    [
+        (ImageBlock(image=b"abc"), {"type": "image", "base64": "YWJj"}),
+        (ImageBlock(image=BytesIO(b"abc")), {"type": "image", "bytes": b"abc"}),
+        (ImageBlock(path=__file__), {"type": "image", "path": __file__}),
+        (ImageBlock(url="https://example.org/a.png"), {"type": "image", "url": "https://example.org/a.png"}),
+        (AudioBlock(audio=b"abc", format="wav"), {"type": "audio", "base64": "YWJj"}),
+        (VideoBlock(video=b"abc", video_mimetype="video/mp4"), {"type": "video", "base64": "YWJj"}),
+    ],
+)
+def test_what_is_seen_or_heard_stands_in_its_place(block, source):
+    (message,) = to_openai([ChatMessage(role="user", blocks=[TextBlock(text="x"), block, TextBlock(text="y")])])
+    first, shown, last = message["content"]
+    assert [first["text"], last["text"]] == ["x", "y"]
+    assert shown == {**source, "where": f"messages[0].blocks[1]: {type(block).__name__}"}
 
 
 def test_what_the_system_says_late():

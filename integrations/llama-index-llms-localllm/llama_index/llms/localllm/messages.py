@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import (
-    AudioBlock,
     CachePoint,
     ChatMessage,
     CitableBlock,
     CitationBlock,
     DocumentBlock,
-    ImageBlock,
     MessageRole,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
-    VideoBlock,
 )
 from llama_index.llms.localllm.documents import document
+from llama_index.llms.localllm.media import media_part
 from llama_index.llms.localllm.tools import arguments_of
 
 from localllm.chat.texts import json_object, require_text, require_whole_characters
@@ -33,7 +31,7 @@ _ROLES = {
     MessageRole.DEVELOPER: "system",
 }
 _MAX_SHOWN = 60
-_MEDIA: Mapping[type, str] = {ImageBlock: "images", AudioBlock: "audio", VideoBlock: "video"}
+_Part = str | dict[str, Any]
 
 
 def to_openai(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
@@ -80,7 +78,7 @@ def _message(where: str, message: ChatMessage) -> dict[str, Any]:
     if not isinstance(message, ChatMessage):
         raise InvalidRequestError(f"{where}: must be a ChatMessage, not {type(message).__name__}")
     role = _role(where, message.role)
-    texts: list[str] = []
+    parts: list[_Part] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
     has_calls = False
@@ -97,12 +95,12 @@ def _message(where: str, message: ChatMessage) -> dict[str, Any]:
             if (arguments := arguments_of(block.tool_kwargs)) is not None:
                 calls.append(_call(place, block.tool_call_id, block.tool_name, arguments))
         else:
-            texts.extend(_texts(place, block))
+            parts.extend(_parts(place, block))
     extra = message.additional_kwargs
     # Histories from before there were blocks for calls, and of other LLMs.
     if not has_calls:
         calls = _foreign_calls(f"{where}.additional_kwargs.tool_calls", extra.get("tool_calls") or ())
-    converted: dict[str, Any] = {"role": role, "content": _content(texts)}
+    converted: dict[str, Any] = {"role": role, "content": _content(parts)}
     if thoughts and role == "assistant":
         converted["reasoning_content"] = "".join(thoughts)
     if calls:
@@ -121,15 +119,16 @@ def _role(where: str, role: Any) -> str:
     return _ROLES.get(known, known.value)
 
 
-def _content(texts: list[str]) -> str | list[dict[str, str]]:
-    """Most templates read only text; parts are for where there are several."""
-    if len(texts) < 2:
+def _content(parts: list[_Part]) -> str | list[dict[str, Any]]:
+    """Most templates read only text; parts are for where there are several, or something to be seen or heard."""
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) == len(parts) < 2:
         return "".join(texts)
-    return [{"type": "text", "text": text} for text in texts]
+    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
 
 
-def _texts(where: str, block: Any) -> list[str]:
-    """What a block says, in texts.
+def _parts(where: str, block: Any) -> list[_Part]:
+    """What a block says, in texts, and what is to be seen or heard.
 
     Raises:
         InvalidRequestError: It holds something else.
@@ -139,19 +138,16 @@ def _texts(where: str, block: Any) -> list[str]:
     if isinstance(block, CachePoint):
         return []
     if isinstance(block, CitableBlock):
-        parts = [text for at, part in enumerate(block.content) for text in _texts(f"{where}.content[{at}]", part)]
+        parts = [text for at, part in enumerate(block.content) for text in _parts(f"{where}.content[{at}]", part)]
         title = f"{block.title} ({block.source}):\n" if block.source else f"{block.title}:\n"
         return [_text(where, title), *parts]
     if isinstance(block, CitationBlock):
-        return _texts(f"{where}.cited_content", block.cited_content)
+        return _parts(f"{where}.cited_content", block.cited_content)
     if isinstance(block, DocumentBlock):
         return [_text(where, document(where, block))]
-    kind = type(block).__name__
-    if what := next((what for media, what in _MEDIA.items() if isinstance(block, media)), None):
-        raise InvalidRequestError(
-            f"{where}: {kind}: this model takes no {what}, it has no projector (mmproj); leave the block out"
-        )
-    raise InvalidRequestError(f"{where}: {kind}: not a kind of block that can be shown to a model")
+    if (shown := media_part(where, block)) is not None:
+        return [shown]
+    raise InvalidRequestError(f"{where}: {type(block).__name__}: not a kind of block that can be shown to a model")
 
 
 def _text(where: str, value: Any) -> str:
