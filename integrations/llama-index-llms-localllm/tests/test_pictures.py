@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import io
 
 import numpy as np
 import pytest
 from llama_index.core.base.llms.types import AudioBlock, ChatMessage, ImageBlock, TextBlock
-from llama_index.llms.localllm import LocalLLM
+from llama_index.core.schema import ImageNode
+from llama_index.llms.localllm import LocalLLM, LocalMultiModal
 from PIL import Image
 
 from localllm.errors import InvalidRequestError, MediaError
@@ -48,3 +50,26 @@ def test_what_cannot_be_seen_or_heard_is_named(seeing, tiny):
     blind = LocalLLM(model=str(tiny))
     with pytest.raises(InvalidRequestError, match=r"^messages\[0\]\.blocks\[0\]: ImageBlock: .* no projector; name its file"):
         blind.chat([ChatMessage(role="user", blocks=[ImageBlock(image=png(1))])])
+
+
+async def test_where_a_multi_modal_llm_is_asked_for(seeing, tmp_path):
+    model = LocalMultiModal(seeing)
+    path = tmp_path / "a.png"
+    path.write_bytes(png(1))
+    forms = [ImageBlock(image=png(1)), ImageNode(image_path=str(path)), ImageNode(image=base64.b64encode(png(1)).decode())]
+    expected = seeing.chat([ChatMessage(role="user", blocks=[forms[0], TextBlock(text="What is this?")])]).message.content
+    for form in forms:
+        assert model.complete("What is this?", [form]).text == expected
+        assert (await model.acomplete("What is this?", [form])).text == expected
+        assert list(model.stream_complete("What is this?", [form]))[-1].text == expected
+        streamed = [each async for each in await model.astream_complete("What is this?", [form])]
+        assert "".join(each.delta for each in streamed) == streamed[-1].text == expected
+    messages = [ChatMessage(role="user", content="Hello")]
+    assert model.chat(messages).message.content == (await model.achat(messages)).message.content
+    assert list(model.stream_chat(messages))[-1].message.content == model.chat(messages).message.content
+    assert [each async for each in await model.astream_chat(messages)][-1].message.content == model.chat(messages).message.content
+    assert model.metadata.model_name == seeing.metadata.model_name and model.metadata.is_chat_model
+    with pytest.raises(InvalidRequestError, match=r"^image_documents\[0\]: has neither"):
+        model.complete("What?", [ImageNode()])
+    with pytest.raises(InvalidRequestError, match="unknown option|nonsense"):
+        LocalMultiModal("smollm2", nonsense=1)
