@@ -23,7 +23,8 @@ from localllm.engine.params import model_params
 from localllm.engine.threads import default_threads
 from localllm.errors import InvalidRequestError, LocalLLMError, ModelFileError, UnsupportedModelError
 from localllm.hub.beside import projector_for
-from localllm.hub.gguf import Header
+from localllm.hub.gguf import Header, read_model
+from localllm.hub.here import this_machine
 from localllm.hub.memory import ContextOptions
 from localllm.hub.progress import CancelToken
 from localllm.located import Located
@@ -31,6 +32,8 @@ from localllm.media.encoder import Encoder, ProjectorConfig
 from localllm.native.handles import Chat, Model
 from localllm.native.library import load
 from localllm.offloop import in_thread
+from localllm.residency.fitting import require_room_for_projector
+from localllm.residency.measured import has_gpu
 from localllm.residency.placement import Placement, Purpose
 from localllm.residency.registry import registry
 from localllm.residency.resident import Lease, Resident, Spec
@@ -215,6 +218,7 @@ class Loaded:
         Raises:
             UnsupportedModelError: The file that was named is no projector.
             ModelLoadError: It is damaged, or made for another model.
+            DoesNotFitError: There is not enough memory for it.
         """
         path = self._projector_file()
         if path is None:
@@ -223,6 +227,8 @@ class Loaded:
         threads = context.n_threads_batch or context.n_threads or default_threads()
 
         def make() -> Encoder:
+            if self._terms.check_memory and not (self._projector.mmproj_gpu and has_gpu(load())):
+                require_room_for_projector(path, read_model(path), this_machine(margin_bytes=0).free_bytes)
             folder = context.cache_dir or None
             with registry.native_loading():
                 return Encoder(engine.model, str(path), self._projector, threads, folder, context.cache_read_only)

@@ -146,7 +146,7 @@ def estimate(header: Header, options: ContextOptions | None = None, companions: 
     model = geometry(header)
     _check_types(model, options)
     plan = _Plan(header, model, options)
-    extra = _projector_bytes(companions.projector) + _draft_bytes(companions.draft, options)
+    extra = projector_bytes(companions.projector) + _draft_bytes(companions.draft, options)
     return MemoryEstimate(
         weights_bytes=_weights(header, options) + _duplicates(header, options),
         kv_bytes=plan.kv_bytes(),
@@ -298,7 +298,7 @@ def _duplicates(header: Header, options: ContextOptions) -> int:
     return embedding.n_bytes
 
 
-def _projector_bytes(projector: Header | None) -> int:
+def projector_bytes(projector: Header | None) -> int:
     """Weights of a projector, and roughly what the largest picture or half a minute of sound takes while it is looked at."""
     if projector is None:
         return 0

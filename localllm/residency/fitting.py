@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import logging
 import warnings
+from pathlib import Path
 
 from localllm.errors import DoesNotFitError
+from localllm.hub.gguf import Header
+from localllm.hub.memory import projector_bytes
 from localllm.native.library import Native
 from localllm.residency.estimated import by_header, most_cells
 from localllm.residency.measured import by_llama_cpp, has_gpu
@@ -84,6 +87,23 @@ def does_not_fit(wanted: Wanted, plan: Plan, room: Use, held: str) -> DoesNotFit
         n_bytes,
         max(0, free),
     )
+
+
+def require_room_for_projector(path: Path, projector: Header, free_bytes: int | None) -> None:
+    """Raises DoesNotFitError if a projector takes more than is free.
+
+    Args:
+        path, projector: Path and Header of it.
+        free_bytes: int, of the machine's memory; None: not known.
+    """
+    n_bytes = projector_bytes(projector)
+    if free_bytes is not None and n_bytes > free_bytes:
+        raise DoesNotFitError(
+            f"{path}: the projector needs {mib(n_bytes)} of this machine's memory, {mib(free_bytes)} can be had. "
+            "Unload other models, take a smaller one with mmproj=..., or load it all the same with check_memory=False",
+            n_bytes,
+            free_bytes,
+        )
 
 
 def mib(n_bytes: int) -> str:

@@ -15,12 +15,13 @@ import pytest
 from localllm import ContextConfig, Embedder, Engine, LocalModel, ModelConfig, SpeculationConfig, loaded_models
 from localllm.engine.params import model_params
 from localllm.errors import DoesNotFitError, InvalidRequestError
-from localllm.hub.gguf import read_header
-from localllm.hub.memory import ContextOptions, estimate
+from localllm.hub.gguf import read_header, read_model
+from localllm.hub.memory import ContextOptions, estimate, projector_bytes
 from localllm.native.library import load
 from localllm.native.memory import Device, Fit, MemoryUse
 from localllm.residency import estimated, fitting, measured
 from localllm.residency.estimated import by_header
+from localllm.residency.fitting import require_room_for_projector
 from localllm.residency.measured import by_llama_cpp, use_of_context, use_of_weights, with_drafting
 from localllm.residency.placement import Placement, Plan, Room, Wanted, margin, needed
 from localllm.residency.policy import HOST, TOTAL
@@ -377,3 +378,15 @@ def test_after_a_failed_allocation_everything_idle_makes_way_and_it_is_tried_onc
         capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert done.stdout.splitlines() == ["2 False True", "ModelLoadError True True"], done.stderr
+
+
+def test_a_projector_that_does_not_fit_is_told_before_it_is_loaded(models):
+    path = models["qwen3vl-mmproj"]
+    header = read_model(path)
+    needed = projector_bytes(header)
+    assert needed > header.n_tensor_bytes > 0
+    for free in (None, needed):
+        require_room_for_projector(path, header, free)
+    with pytest.raises(DoesNotFitError, match="qwen3vl-mmproj.*: the projector needs .* MiB .*check_memory=False") as caught:
+        require_room_for_projector(path, header, needed - 1)
+    assert (caught.value.needed_bytes, caught.value.free_bytes) == (needed, needed - 1)
