@@ -285,7 +285,7 @@ class Core:
         Raises:
             StateError: There is no room for it, or llama.cpp refuses it; nothing is changed but for idle prefixes that made way.
         """
-        if not saved.ids or max(saved.ids) >= self.n_vocab:  # negative ones stand for pictures
+        if not saved.ids or max(saved.ids) >= self.n_vocab or -1 in saved.ids:  # those below stand for pictures
             raise StateError("this state is damaged: it holds no tokens, or such that are not in the vocabulary")
         if len(saved.ids) > self.runner.n_ctx:
             raise StateError(f"this state holds {len(saved.ids)} tokens, the context {self.runner.n_ctx}; raise n_ctx")

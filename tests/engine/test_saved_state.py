@@ -222,12 +222,14 @@ def test_forged_states_are_refused(content):
         unpack({"a": 1}, forged(content))
 
 
-@pytest.mark.parametrize("ids", [(), (-7,), (5, 2**31 - 1)])
+@pytest.mark.parametrize("ids", [(), (-1,), (5, 2**31 - 1)])
 def test_ids_that_no_prompt_can_have_are_refused(engine_for, ids):
     engine = engine_for("qwen3")
     facts = engine._core.state_facts(engine._core.steering(request(engine)))
     with pytest.raises(StateError, match="not in the vocabulary"):
         engine.load_state(pack(facts, ids, b"\x00" * 100, False))
+    with pytest.raises(StateError, match="llama.cpp refuses"):  # what could stand for a picture, with a state that is none
+        engine.load_state(pack(facts, (-7,), b"\x00" * 100, False))
     assert (engine.stats().n_resident, engine.stats().n_cells_used) == (0, 0)
 
 
