@@ -24,6 +24,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # Browsers drop or turn some of these, so that what one program has checked may not be what another one asks.
 _ODD_CHARACTERS = re.compile(r"[\x00-\x20\x7f\\]")
 _SHOWN_CHARACTERS = 80
+_PORTS = range(1, 1 << 16)
 
 
 def fetch(url: str, limits: MediaLimits = DEFAULT_LIMITS, name: str = "url") -> bytes:
@@ -63,14 +64,20 @@ def fetch(url: str, limits: MediaLimits = DEFAULT_LIMITS, name: str = "url") -> 
 
 def shown(url: str) -> str:
     """The beginning of an address, without what may be secret in it."""
-    scheme, found, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    text = scheme + found + authority.rpartition("@")[2] + slash + re.split(r"[?#]", path)[0]
+    text = re.split(r"[?#]", url, maxsplit=1)[0]
+    authority = _authority(text)
+    if "@" in authority:
+        text = text.replace(authority, authority.rpartition("@")[2], 1)
     text = "".join(character if character.isprintable() else "?" for character in text)
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
 
 
 # ---- inside
+
+
+def _authority(url: str) -> str:
+    """What stands between // and the path: user, host and port."""
+    return re.split(r"[/?#]", url.partition("//")[2], maxsplit=1)[0]
 
 
 def _parsed(url: str, name: str) -> httpx.URL:
@@ -81,9 +88,9 @@ def _parsed(url: str, name: str) -> httpx.URL:
         port = parsed.port
     except (httpx.InvalidURL, ValueError) as error:
         raise MediaError(f"{name}: {shown(url)} is no valid address ({error}); correct it") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host or port == 0:
+    if parsed.scheme not in ("http", "https") or not parsed.host or (port is not None and port not in _PORTS):
         raise MediaError(f"{name}: {shown(url)} is no http:// or https:// address of a host; give one, or the content itself")
-    if parsed.userinfo or "@" in parsed.netloc.decode("latin-1"):
+    if parsed.userinfo or "@" in _authority(url):
         raise MediaError(f"{name}: {shown(url)} holds a user or password before an @; leave them out, or fetch it yourself")
     return parsed
 

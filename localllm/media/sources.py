@@ -148,12 +148,18 @@ def open_file(path: Path, limits: MediaLimits, name: str) -> Iterator[BinaryIO]:
             f"{name}: there is no file {_shown(str(path))!r}, and it is no data:, file:// or http(s):// address; correct it"
         ) from None
     except (OSError, ValueError) as error:
-        raise MediaError(f"{name}: {_shown(str(path))!r} cannot be read ({error}); correct that, or give the bytes") from None
-    with os.fdopen(descriptor, "rb") as file:
+        why = getattr(error, "strerror", None) or error
+        raise MediaError(f"{name}: {_shown(str(path))!r} cannot be read ({why}); correct that, or give the bytes") from None
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise MediaError(f"{name}: {_shown(str(path))!r} is no file but a folder, a pipe or a device; give a file")
         _check_size(status.st_size, limits, name)
+        file = os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    with file:
         yield file
 
 
