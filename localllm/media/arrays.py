@@ -85,7 +85,7 @@ def _bytes_of(array: Any, name: str) -> Any:
         return array
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
-    if array.dtype == np.uint16:
+    if array.dtype.kind == "u" and array.dtype.itemsize == 2:  # in either order of bytes
         return of_16_bits(array)
     if array.dtype.kind == "f":
         if not (array.min() >= 0 and array.max() <= 1):  # also if one is no number

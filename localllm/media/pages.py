@@ -126,7 +126,7 @@ def _drawn(document: Any, index: int, scale: float) -> Image:
 
 
 def _unusable(error: Exception, name: str) -> MediaError:
-    said = " ".join(str(error).split())[:200] or type(error).__name__
+    said = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
     if "password" in said.lower():
         return MediaError(f"{name}: this PDF is encrypted; save it without a password")
     if isinstance(error, MemoryError):

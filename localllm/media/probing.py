@@ -99,7 +99,7 @@ def probe(ffprobe: str, descriptor: int, demuxer: str, limits: MediaLimits, dead
         found = json.loads(report)
         stream = found["streams"][0]
         width, height = int(stream["width"]), int(stream["height"])
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError):
         raise MediaError(f"{name}: holds no pictures that ffprobe knows; convert it to MP4") from None
     if width < 1 or height < 1:  # as ffprobe says if the decoder does not take them
         raise MediaError(
@@ -113,8 +113,8 @@ def probe(ffprobe: str, descriptor: int, demuxer: str, limits: MediaLimits, dead
 
 def _rotation(stream: dict[str, Any]) -> float:
     """Degrees; older versions of ffprobe tell them as a tag."""
-    told = [entry.get("rotation") for entry in stream.get("side_data_list") or () if isinstance(entry, dict)]
-    tags = stream.get("tags")
+    beside, tags = stream.get("side_data_list"), stream.get("tags")
+    told = [entry.get("rotation") for entry in (beside if isinstance(beside, list) else ()) if isinstance(entry, dict)]
     told.append(tags.get("rotate") if isinstance(tags, dict) else None)
     return next((degrees for degrees in map(_number, told) if degrees is not None), 0.0)
 

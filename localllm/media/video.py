@@ -24,7 +24,7 @@ from localllm.media.sources import is_path, local_path, open_file, read_bytes
 
 _HEAD_BYTES = 1024
 _RATES = (0.001, 240.0)
-_LARGEST_DENOMINATOR = 1000
+_LARGEST_DENOMINATOR = 1001  # that of 29.97, which is 30000 / 1001
 
 
 def load_video(
