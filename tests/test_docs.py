@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from localllm import machine
 from localllm.engine.threads import default_threads
@@ -72,6 +73,9 @@ def workplace(tmp_path_factory, builder, makers, models, smollm2, trained) -> Pa
     shutil.copy(models["bert-reranker"], folder / "reranker.gguf")
     shutil.copy(models["bert"], folder / "embedding.gguf")
     shutil.copy(trained, folder / "target.gguf")
+    shutil.copy(models["qwen3vl"], folder / "seeing.gguf")
+    shutil.copy(models["qwen3vl-mmproj"], folder / "mmproj-seeing.gguf")
+    Image.new("RGB", (96, 64), "steelblue").save(folder / "picture.png")
     shutil.copy(trained.with_name("tiny-trained-qwen35-eagle3.gguf"), folder / "draft.gguf")
     return folder
 
