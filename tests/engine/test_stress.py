@@ -11,11 +11,15 @@ import sys
 import threading
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from localllm import Delta, Engine, Finished, Lora, Request, SamplingParams, SpeculationConfig
 from localllm.engine.request import Failed
+from localllm.media.content import Image
+from localllm.media.encoder import Encoder, ProjectorConfig
 from localllm.native.handles import Sampler, Text
+from localllm.native.projector import Split, TextPart
 
 FIELDS = ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
 
@@ -178,3 +182,31 @@ def test_sixteen_threads_and_a_loop_share_an_engine(engine_for):
     assert len(ended) == 16 * 5 and len(answers) == 16
     assert all(answer.finish_reason in ("stop", "length") for answer in [*ended, *answers])
     assert not isinstance(answers[0], Failed)
+
+
+@pytest.mark.parametrize("name", ["gemma4", "qwen35", "qwen3vl"])
+def test_three_hundred_pictures_with_cancels_leave_nothing_behind(models, engine_for, name):
+    engine = engine_for(name, n_ctx=768, parallel=4, kept_sequences=4, cache_ram_bytes=2**17)
+    encoder = Encoder(engine.model, str(models[f"{name}-mmproj"]), ProjectorConfig(media_ram_bytes=100_000), 1)
+    rng = random.Random(3)
+    levels = []
+    for at in range(6):
+        left = threading.Semaphore(0)
+        submitted: list[int] = []
+        for number in range(50):
+            pixels = np.random.default_rng(1000 * at + number // 2).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+            prompt = encoder.split([TextPart("Look:", special=True), Image(pixels), TextPart(" What is it?")], add_special=True)
+            asked = Request(prompt=prompt.ids, media=prompt.runs, max_tokens=rng.randint(1, 6))
+            submitted.append(engine.submit(asked, lambda event, left=left: isinstance(event, Delta) or left.release()))
+            if rng.random() < 0.3:
+                engine.cancel(rng.choice(submitted[-6:]))
+        for _ in range(50):
+            assert left.acquire(timeout=60)
+        del prompt, asked
+        levels.append((allocated_bytes(), sys.getallocatedblocks()))
+    assert open_handles() == 0
+    assert not [each for each in gc.get_objects() if isinstance(each, Split) and not each._owned.closed]
+    assert encoder.cached_bytes <= 100_000
+    assert engine.stats().media_encoded >= 75
+    assert_level(levels)
+    encoder.close()
