@@ -3,8 +3,8 @@
     python benchmarks/pictures.py [MODEL] [--rounds 5] [--threads 2] [--json FILE]
 
 Turn 1 shows a picture, turn 2 another one, turn 3 asks about both. Four ways to run the same model take turns: with both caches,
-without that of what was encoded, without that of prefixes, and without either. The projector has random weights, at the size of SigLIP's
-base encoder and 448 pixels, 64 tokens for each picture: what it says is noise, what it costs is not.
+without that of what was encoded, without that of prefixes, and without either. The projector has random weights, at the size of
+SigLIP's base encoder and 448 pixels, 64 tokens for each picture: what it says is noise, what it costs is not.
 """
 
 from __future__ import annotations
