@@ -1,0 +1,1 @@
+"""Text to speech: Qwen3-TTS, Pocket TTS and Soprano."""
